@@ -1,0 +1,68 @@
+"""Bytes on disk: canonical JSON, digests, and writes that are whole or absent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+_READ_BYTES = 1 << 20
+
+
+def canonical_json(value: Any) -> bytes:
+    """Encode `value` so that equal values give equal bytes: sorted keys, no spaces, UTF-8, no NaN."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode()
+
+
+def pretty_json(value: Any) -> bytes:
+    """Encode `value` for people and diffs: sorted keys, two-space indent, final newline."""
+    return (json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def sha256_bytes(data: bytes) -> str:
+    """Hex SHA-256 of `data`."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Hex SHA-256 of the file's content, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while piece := stream.read(_READ_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def folder_digest(folder: Path) -> str:
+    """Digest a flat folder: `sha256:` + hex over its sorted `name NUL sha256 LF` lines, dot files left out.
+
+    Generated engines compute the same value before they load a model (`weights.py` there).
+    """
+    total = hashlib.sha256()
+    for path in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if path.is_file() and not path.name.startswith("."):
+            total.update(f"{path.name}\0{sha256_file(path)}\n".encode())
+    return f"sha256:{total.hexdigest()}"
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write `data` to `path` so that a reader sees the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes the file private; give it the mode any new file would have here.
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
