@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Receives the steps of one run. `total` and `amount` share the step's own unit (bytes, tensors, prompts)."""
+    """Receives the steps of one run; `total` and `amount` share the unit of the step (bytes, tensors)."""
 
     def start(self, step: str, total: float | None = None) -> None: ...
 
