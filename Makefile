@@ -1,0 +1,46 @@
+# Two commands on a fresh machine (Linux x86-64; Python >= 3.11, git, a C++ compiler, make):
+#   make demo   sets up, then generates, checks and proposes an engine for a real model
+#   make test   sets up, then runs the tests
+PYTHON ?= python3
+VENV ?= .venv
+# Installed first, and by exact version, so that every machine tests the same numerics. To choose another build of
+# torch (CPU only, another CUDA), pass its requirement here: make demo TORCH="torch==2.13.0+cpu".
+TORCH ?= torch==2.13.0
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-slow lint format clean
+
+help:
+	@grep -E '^#   make' Makefile | sed 's/^#   //'
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; name it: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet '$(TORCH)'
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+demo: install
+	$(BIN)/metainfer demo
+
+test: install
+	$(BIN)/python -m pytest
+
+test-slow: install
+	$(BIN)/python -m pytest -m slow
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .demo .mypy_cache .pytest_cache .ruff_cache
