@@ -14,7 +14,7 @@ import libcst as cst
 
 from metainfer.errors import InputError
 from metainfer.generate.blueprint import UNIT_MODULES, ModuleSlot
-from metainfer.generate.folding import FactValue, fold
+from metainfer.generate.folding import FactValue, fold, parse
 
 ENGINE_LINE_LENGTH = 100
 
@@ -43,7 +43,7 @@ def assemble_module(slot: ModuleSlot, sources: Sequence[UnitSource], facts: Mapp
     owners: dict[str, str] = {}
     for source in sources:
         text = source.text if facts is None else fold(source.text, facts, source.path)
-        module = _parse(text, source.path)
+        module = parse(text, source.path)
         _check_definitions(module, source, owners)
         module = module.visit(_ImportRewriter(slot, source.path, folded=facts is not None))
         docstring, own_imports, own_body = _split(module)
@@ -53,13 +53,6 @@ def assemble_module(slot: ModuleSlot, sources: Sequence[UnitSource], facts: Mapp
     docstring = docstrings[0] if len(sources) == 1 and docstrings else f'"""{slot.docstring}"""'
     header = cst.parse_module(f"{docstring}\n\nfrom __future__ import annotations\n").body
     return cst.Module(body=[*header, *imports, *body]).code
-
-
-def _parse(text: str, path: str) -> cst.Module:
-    try:
-        return cst.parse_module(text)
-    except cst.ParserSyntaxError as error:
-        raise AssemblyError(f"{path}:{error.raw_line}: {error.message}") from error
 
 
 def _check_definitions(module: cst.Module, source: UnitSource, owners: dict[str, str]) -> None:

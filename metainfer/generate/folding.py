@@ -29,11 +29,19 @@ def fold(source: str, facts: Mapping[str, FactValue], filename: str) -> str:
 
     Raises FoldError with `filename:line` if `S` is used for anything but branching.
     """
-    wrapper = MetadataWrapper(cst.parse_module(source))
+    wrapper = MetadataWrapper(parse(source, filename))
     folder = _Folder(facts, filename)
     folded = wrapper.visit(folder)
     _refuse_leftovers(folded, filename)
     return folded.code
+
+
+def parse(source: str, filename: str) -> cst.Module:
+    """Parse an exemplar. Raises FoldError with `filename:line` on a syntax error."""
+    try:
+        return cst.parse_module(source)
+    except cst.ParserSyntaxError as error:
+        raise FoldError(f"{filename}:{error.editor_line}: {error.message}") from error
 
 
 class _Folder(cst.CSTTransformer):

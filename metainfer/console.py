@@ -1,0 +1,157 @@
+"""What a command says while it works: live on a terminal, plain lines in a log, JSON lines for a program."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from metainfer.progress import Progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+
+
+class Reporter(Progress, Protocol):
+    """Progress, and a place for results. Use as a context manager."""
+
+    def result(self, text: str, data: dict[str, Any]) -> None:
+        """Report the outcome: `text` (rich markup allowed) for people, `data` for programs."""
+        ...
+
+    def __enter__(self) -> Reporter: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+
+def make_reporter(*, as_json: bool) -> Reporter:
+    """JSON if asked for, live if standard output is a terminal, plain lines otherwise."""
+    if as_json:
+        return JsonReporter(sys.stdout)
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        return LiveReporter(Console())
+    return PlainReporter(sys.stdout)
+
+
+def strip_markup(text: str) -> str:
+    """`text` without rich markup, for logs."""
+    from rich.text import Text
+
+    return Text.from_markup(text).plain
+
+
+class PlainReporter:
+    """One line when a step starts, one when it ends; nothing that needs a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._started: dict[str, float] = {}
+
+    def __enter__(self) -> PlainReporter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stream.flush()
+
+    def start(self, step: str, total: float | None = None) -> None:
+        self._started[step] = time.monotonic()
+        self._say(f"… {step}")
+
+    def advance(self, step: str, amount: float) -> None:
+        """A log has no use for every fraction of a step."""
+
+    def done(self, step: str, message: str = "") -> None:
+        seconds = time.monotonic() - self._started.pop(step, time.monotonic())
+        self._say(f"✓ {step} ({seconds:.1f} s){': ' + message if message else ''}")
+
+    def note(self, message: str) -> None:
+        self._say(f"  {message}")
+
+    def result(self, text: str, data: dict[str, Any]) -> None:
+        self._say(strip_markup(text))
+
+    def _say(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+
+
+class JsonReporter:
+    """One JSON object per event; the last line is the result."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> JsonReporter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stream.flush()
+
+    def start(self, step: str, total: float | None = None) -> None:
+        self._emit({"event": "start", "step": step, "total": total})
+
+    def advance(self, step: str, amount: float) -> None:
+        """Left out: a program that wants every byte can watch the files."""
+
+    def done(self, step: str, message: str = "") -> None:
+        self._emit({"event": "done", "step": step, "message": message})
+
+    def note(self, message: str) -> None:
+        self._emit({"event": "note", "message": message})
+
+    def result(self, text: str, data: dict[str, Any]) -> None:
+        self._emit({"event": "result", **data})
+
+    def _emit(self, record: dict[str, Any]) -> None:
+        print(json.dumps(record, ensure_ascii=False), file=self._stream, flush=True)
+
+
+class LiveReporter:
+    """Spinners and bars by rich, which leave a plain trail of finished steps behind."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bars
+
+        self._console = console
+        self._tasks: dict[str, TaskID] = {}
+        self._started: dict[str, float] = {}
+        self._bars = Bars(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+
+    def __enter__(self) -> LiveReporter:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bars.stop()
+
+    def start(self, step: str, total: float | None = None) -> None:
+        self._started[step] = time.monotonic()
+        self._tasks[step] = self._bars.add_task(step, total=total)
+
+    def advance(self, step: str, amount: float) -> None:
+        if step in self._tasks:
+            self._bars.advance(self._tasks[step], amount)
+
+    def done(self, step: str, message: str = "") -> None:
+        seconds = time.monotonic() - self._started.pop(step, time.monotonic())
+        if step in self._tasks:
+            self._bars.remove_task(self._tasks.pop(step))
+        self._console.print(f"[green]✓[/] {step} [dim]({seconds:.1f} s)[/]{': ' + message if message else ''}")
+
+    def note(self, message: str) -> None:
+        self._console.print(f"  [dim]{message}[/]")
+
+    def result(self, text: str, data: dict[str, Any]) -> None:
+        self._bars.stop()
+        self._console.print(text)
