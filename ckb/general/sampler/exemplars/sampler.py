@@ -1,0 +1,77 @@
+"""From logits to tokens, each request with its own random stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .facts import S
+from .units import Sequence
+
+_MIN_TEMPERATURE = 1e-6  # below, fp32 would divide by zero; the draw is greedy long before
+_FIRST_NUCLEUS = 256  # candidates looked at before the whole vocabulary is sorted
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """A chosen token; log-probabilities are those of the raw distribution, before temperature and filters."""
+
+    token_id: int
+    if S.logprobs:
+        logprob: float | None = None
+        top: tuple[tuple[int, float], ...] = ()  # the most likely tokens, best first
+
+
+def sample(logits: Tensor, sequences: list[Sequence]) -> list[SampledToken]:
+    """Choose a token per row of logits [rows, vocab] fp32, row i for sequences[i]; rows do not affect each other."""
+    token_ids: list[int] = logits.argmax(dim=-1).tolist()
+    for row, seq in enumerate(sequences):
+        if seq.params.temperature > 0:
+            token_ids[row] = _draw(logits[row], seq)
+    if S.logprobs:
+        rows = zip(logits, token_ids, sequences, strict=True)
+        return [_with_logprobs(row, token_id, seq.params.logprobs) for row, token_id, seq in rows]
+    else:
+        return [SampledToken(token_id) for token_id in token_ids]
+
+
+def _draw(row: Tensor, seq: Sequence) -> int:
+    """One token of row [vocab] fp32: temperature, top-k, top-p, then a single number of the request's own stream."""
+    params = seq.params
+    scores = (row - row.max()) / max(params.temperature, _MIN_TEMPERATURE)
+    candidates: Tensor | None = None  # [kept] int64; None is the whole vocabulary
+    if 0 < params.top_k < scores.numel():
+        scores, candidates = scores.topk(params.top_k)
+    probs = scores.softmax(dim=-1)
+    if params.top_p < 1:
+        probs, kept = _nucleus(probs, params.top_p)
+        candidates = kept if candidates is None else candidates[kept]
+    cumulative = probs.double().cumsum(dim=0)
+    threshold = torch.rand(1, dtype=torch.float64, generator=seq.generator) * cumulative[-1]
+    choice = int(torch.searchsorted(cumulative, threshold, right=True))
+    return choice if candidates is None else int(candidates[choice])
+
+
+def _nucleus(probs: Tensor, top_p: float) -> tuple[Tensor, Tensor]:
+    """The fewest most likely entries of probs [n] whose sum reaches `top_p`, and where they stood."""
+    size = min(_FIRST_NUCLEUS, probs.numel())
+    best, where = probs.topk(size)
+    if best.sum() < top_p:
+        best, where = probs.sort(descending=True)
+    before = best.double().cumsum(dim=0) - best
+    count = int((before < top_p).sum())
+    return best[:count], where[:count]
+
+
+if S.logprobs:
+
+    def _with_logprobs(row: Tensor, token_id: int, count: int | None) -> SampledToken:
+        """Attach what the client asked for of log_softmax(row [vocab])."""
+        if count is None:
+            return SampledToken(token_id)
+        logprobs = row.log_softmax(dim=-1)
+        values, ids = logprobs.topk(count)
+        top = tuple(zip(ids.tolist(), values.tolist(), strict=True))
+        return SampledToken(token_id, float(logprobs[token_id]), top)
