@@ -1,0 +1,1 @@
+"""Versions and tags of engines that are on the base branch."""
