@@ -1,0 +1,1 @@
+"""The commands of the CLI, one small module each; they translate between people and the packages."""

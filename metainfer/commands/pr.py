@@ -1,0 +1,120 @@
+"""`metainfer pr`: read, review and merge what the bot proposes, on whatever forge is configured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from metainfer.commands.context import Workspace, identity
+
+if TYPE_CHECKING:
+    from metainfer.forge.protocol import Forge, PullRequest
+
+app = typer.Typer(no_args_is_help=True, help="List, show, review and merge the bot's pull requests.")
+
+ForgeOption = Annotated[
+    str | None, typer.Option("--forge", help="A bare repository; default: `git config metainfer.forge`.")
+]
+AsOption = Annotated[
+    str | None, typer.Option("--as", help="Who acts, as 'Name <e-mail>'; default: Git's user.name and user.email.")
+]
+Number = Annotated[int, typer.Argument(help="Number of the pull request.", min=1)]
+
+
+@app.command("list")
+def list_pulls(
+    state: Annotated[str, typer.Option(help="open, closed, merged or all.")] = "open", forge: ForgeOption = None
+) -> None:
+    """List pull requests."""
+    pulls = _open(forge).list(_state(state))
+    if not pulls:
+        typer.echo(f"no {state} pull requests" if state != "all" else "no pull requests")
+    for pull in pulls:
+        typer.echo(f"#{pull.number:<4} {pull.state:<7} {pull.engine:<32} {pull.title}")
+
+
+@app.command()
+def show(number: Number, forge: ForgeOption = None) -> None:
+    """Show a pull request: verdict, evidence, comments, approvals, and what stands in the way of a merge."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    opened = _open(forge)
+    pull = opened.get(number)
+    console = Console()
+    console.print(f"[bold]#{pull.number} {pull.title}[/]", highlight=False)
+    console.print(f"{pull.state} · {pull.branch} → {pull.base} · head {pull.head[:12]}", highlight=False)
+    console.print(Markdown(pull.body))
+    for comment in pull.comments:
+        console.print(f"[bold]{comment.by}[/] {comment.at}\n{comment.text}", highlight=False)
+    for review in pull.reviews:
+        console.print(f"[green]approved[/] by {review.name} <{review.by}> at {review.head[:12]}", highlight=False)
+    if pull.state == "open":
+        for blocker in opened.merge_blockers(number) or ["nothing: ready to merge"]:
+            console.print(f"in the way: {blocker}", highlight=False)
+
+
+@app.command()
+def diff(number: Number, forge: ForgeOption = None) -> None:
+    """Print the unified diff."""
+    typer.echo(_open(forge).diff(number), nl=False)
+
+
+@app.command()
+def approve(
+    number: Number,
+    head: Annotated[str | None, typer.Option(help="Approve only if this is still the head.")] = None,
+    forge: ForgeOption = None,
+    as_: AsOption = None,
+) -> None:
+    """Approve the present head. A new head needs a new approval."""
+    pull = _open(forge).approve(number, identity(Workspace.find().root, as_), head)
+    typer.echo(f"approved #{pull.number} at {pull.head[:12]}\nnext: metainfer pr merge {pull.number}")
+
+
+@app.command()
+def comment(number: Number, text: str, forge: ForgeOption = None, as_: AsOption = None) -> None:
+    """Add a comment."""
+    pull = _open(forge).comment(number, identity(Workspace.find().root, as_), text)
+    typer.echo(f"commented on #{pull.number}")
+
+
+@app.command()
+def merge(
+    number: Number,
+    head: Annotated[str | None, typer.Option(help="Merge only if this is still the head.")] = None,
+    forge: ForgeOption = None,
+    as_: AsOption = None,
+) -> None:
+    """Merge the reviewed head into its base."""
+    opened = _open(forge)
+    pull = opened.get(number)
+    outcome = opened.merge(number, identity(Workspace.find().root, as_), head)
+    typer.echo(f"merged #{number} into {outcome.base} as {outcome.commit[:12]}")
+    typer.echo(f"next: metainfer release {pull.engine}")
+
+
+@app.command()
+def close(
+    number: Number,
+    comment: Annotated[str | None, typer.Option(help="Why; it is kept with the pull request.")] = None,
+    forge: ForgeOption = None,
+    as_: AsOption = None,
+) -> None:
+    """Close without merging. It stays closed until the engine's inputs change."""
+    pull: PullRequest = _open(forge).close(number, identity(Workspace.find().root, as_), comment)
+    typer.echo(f"closed #{pull.number}; `metainfer run` leaves it closed until the inputs change (or --regenerate)")
+
+
+def _open(override: str | None) -> Forge:
+    from metainfer.forge import open_forge
+
+    return open_forge(Workspace.find().root, override)
+
+
+def _state(text: str) -> Literal["open", "closed", "merged", "all"]:
+    match text:
+        case "open" | "closed" | "merged" | "all":
+            return text
+    raise typer.BadParameter("state is one of open, closed, merged, all")
