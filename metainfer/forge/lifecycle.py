@@ -23,13 +23,11 @@ class Action(Enum):
     """The record is right and the branch is not where it says: an earlier run stopped half-way."""
     RETIRE = "retire"
     """The base already holds what the open pull request would bring."""
-    MARK_MERGED = "mark merged"
-    """The open pull request's head is on the base: somebody merged it with Git alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """All that the rules look at. `pulls` are those of this engine and base, oldest first."""
+    """All that the rules look at. `pulls` are those of this engine and base, oldest first, merges by hand noted."""
 
     pulls: Sequence[PullRequest]
     tip: str | None
@@ -38,8 +36,6 @@ class Situation:
     """Whether the bot made every commit that the branch adds to the base."""
     base_input_hash: str | None
     """The inputs of the engine that the base holds; None if it holds none."""
-    head_is_merged: bool = False
-    """Whether the open pull request's head is already reachable from the base."""
     head_fits_base: bool = True
     """Whether the open pull request's head can still be merged into the base."""
 
@@ -62,8 +58,6 @@ class Decision:
 def decide(seen: Situation, input_hash: str, *, regenerate: bool = False) -> Decision:
     """The bot's next step for an engine with these inputs."""
     pull = seen.open
-    if pull and seen.head_is_merged:
-        return Decision(Action.MARK_MERGED, PublishOutcome(Status.UNCHANGED, "merged by hand", pull.number), pull)
     if seen.tip and not seen.tip_is_ours and not regenerate:
         return _blocked(pull or (seen.pulls[-1] if seen.pulls else None), seen.tip)
     if seen.base_input_hash == input_hash and not regenerate:

@@ -103,6 +103,7 @@ class LocalForge:
         seen_first: list[str | None] = []
 
         def attempt() -> PublishOutcome | None:
+            self._record_merges()
             seen, recorded, base_tip = self._situation(request.engine, request.base)
             seen_first.append(seen.tip)
             # A person may have pushed between two attempts: what they asked to be replaced is what was there first.
@@ -120,7 +121,7 @@ class LocalForge:
         """What there is of an engine now, with the chain commits and the base tip that it was read at."""
         base_tip = self.base_sha(base)
         recorded = self.store.all()
-        pulls = [r.pull for r in recorded if _is_bots(r.pull, engine, base)]
+        pulls = [self._settled(r.pull) for r in recorded if _is_bots(r.pull, engine, base)]
         pull = next((p for p in reversed(pulls) if p.state == "open"), None)
         tip = self.repo.commit_at(f"refs/heads/{branch_of(engine)}")
         seen = Situation(
@@ -128,7 +129,6 @@ class LocalForge:
             tip=tip,
             tip_is_ours=tip is None or tip in {p.head for p in pulls} or self._bot_made(tip, base_tip),
             base_input_hash=input_hash_of(self.read_file(base_tip, engine_folder(engine) + MANIFEST)),
-            head_is_merged=pull is not None and self.repo.is_ancestor(pull.head, base_tip),
             head_fits_base=pull is None or self._fits(pull, base_tip),
         )
         return seen, recorded, base_tip
@@ -237,6 +237,14 @@ class LocalForge:
         if pull.state != "open" or not self.repo.is_ancestor(pull.head, self.base_sha(pull.base)):
             return pull
         return pull.model_copy(update={"state": "merged", "merge_commit": self.base_sha(pull.base)})
+
+    def _record_merges(self) -> None:
+        """Write down merges that were made with Git alone. Losing a race here is fine: the other one wrote it."""
+        for recorded in self.store.all():
+            settled = self._settled(recorded.pull)
+            if settled != recorded.pull:
+                move = self.store.change(settled, recorded.sha, "found merged on the base", BOT)
+                self.repo.move_refs([move], "metainfer: found merged")
 
     def _change(
         self, number: int, what: str, by: Identity, change: Callable[[PullRequest], PullRequest]

@@ -63,9 +63,6 @@ class Publication:
             return [RefUpdate(self.branch, current.pull.head, seen.tip)], outcome
         if decision.action is Action.RETIRE and current:
             return [self._retired(current)], outcome
-        if decision.action is Action.MARK_MERGED and current:
-            news = {"state": "merged", "merge_commit": base_tip, "updated": now()}
-            return [self._changed(current, news, "merged by hand")], outcome
         if decision.action in (Action.CREATE, Action.UPDATE):
             return self._propose(decision, seen, all_pulls, current, base_tip)
         return [], outcome
