@@ -1,0 +1,60 @@
+"""The paged KV cache and attention over it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .config import BLOCK_SIZE, HEAD_DIM, NUM_HEADS, NUM_KV_HEADS, NUM_LAYERS
+from .units import Batch, load_kernels
+
+
+class KVCache:
+    """key, value: [layers, blocks, block_size, kv_heads, head_dim] fp32; memory is used once it is written."""
+
+    def __init__(self, num_blocks: int) -> None:
+        shape = (NUM_LAYERS, num_blocks, BLOCK_SIZE, NUM_KV_HEADS, HEAD_DIM)
+        self.key = torch.empty(shape, dtype=torch.float32)
+        self.value = torch.empty(shape, dtype=torch.float32)
+
+    def write(self, layer: int, key: Tensor, value: Tensor, slot_mapping: Tensor) -> None:
+        """Put key, value [tokens, kv_heads, head_dim] into the tokens' slots."""
+        self.key[layer].flatten(0, 1).index_copy_(0, slot_mapping, key)
+        self.value[layer].flatten(0, 1).index_copy_(0, slot_mapping, value)
+
+
+def paged_attention(query: Tensor, key_cache: Tensor, value_cache: Tensor, batch: Batch) -> Tensor:
+    """Attend each token to the keys of its sequence up to its own position.
+
+    query: [tokens, heads, head_dim] fp32, the tokens of `batch`; key_cache, value_cache: one layer of KVCache,
+    in which these tokens are written already. Returns [tokens, heads, head_dim] fp32.
+    """
+    tokens = int(batch.query_start[-1])
+    if tokens == 0 or query.shape != (tokens, NUM_HEADS, HEAD_DIM):
+        raise ValueError(f"{[*query.shape]} is not the query of {tokens} tokens, {NUM_HEADS} heads, {HEAD_DIM} each")
+    for cache in (key_cache, value_cache):
+        if cache.shape[1:] != (BLOCK_SIZE, NUM_KV_HEADS, HEAD_DIM) or not cache.is_contiguous():
+            raise ValueError(f"{[*cache.shape]} is not one layer of the KV cache")
+    if any(t.dtype != torch.float32 for t in (query, key_cache, value_cache)):
+        raise TypeError("paged_attention takes float32")
+    query, out = query.contiguous(), torch.empty_like(query, memory_format=torch.contiguous_format)
+    refused = _paged_attention()(
+        query.data_ptr(), key_cache.data_ptr(), value_cache.data_ptr(), out.data_ptr(),
+        batch.block_tables.data_ptr(), batch.query_start.data_ptr(), batch.context_lens.data_ptr(),
+        *batch.block_tables.shape, key_cache.shape[0], torch.get_num_threads(),
+    )  # fmt: skip
+    if refused >= 0:
+        raise ValueError(f"sequence {refused} of the batch: its context is not covered by valid blocks")
+    return out
+
+
+@functools.cache
+def _paged_attention() -> Any:
+    kernel = load_kernels().paged_attention
+    kernel.argtypes = [ctypes.c_void_p] * 7 + [ctypes.c_int] * 4
+    kernel.restype = ctypes.c_int
+    return kernel
