@@ -18,6 +18,7 @@ from metainfer.forge.protocol import (
     Review,
     Status,
 )
+from metainfer.forge.setup import create_local_forge, open_forge
 
 __all__ = [
     "BOT",
@@ -34,4 +35,6 @@ __all__ = [
     "PullRequest",
     "Review",
     "Status",
+    "create_local_forge",
+    "open_forge",
 ]
