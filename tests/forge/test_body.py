@@ -17,7 +17,8 @@ from tests.forge.engines import ENGINE, engine_files, evidence, manifest
 
 NASTY = (
     "<!-- hidden --> @octocat closes #12 fixes GH-7 ::error::x ##[add-mask]y `code` [a](https://e.org) "
-    "![i](http://e.org/p) www.e.org | cell \u202ereversed\u202c zero\u200bwidth \x1b[31mred\x07 <img src=x> </details> <script>"
+    "![i](http://e.org/p) www.e.org | cell \u202ereversed\u202c zero\u200bwidth "
+    "\x1b[31mred\x07 <img src=x> </details> <script>"
 )
 
 
