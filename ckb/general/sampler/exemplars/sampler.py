@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +21,7 @@ class SampledToken:
 
     token_id: int
     if S.logprobs:
-        logprob: float | None = None
+        logprob: float = math.nan  # unless the request asks for it
         top: tuple[tuple[int, float], ...] = ()  # the most likely tokens, best first
 
 
@@ -30,11 +31,11 @@ def sample(logits: Tensor, sequences: list[Sequence]) -> list[SampledToken]:
     for row, seq in enumerate(sequences):
         if seq.params.temperature > 0:
             token_ids[row] = _draw(logits[row], seq)
-    if S.logprobs:
-        rows = zip(logits, token_ids, sequences, strict=True)
-        return [_with_logprobs(row, token_id, seq.params.logprobs) for row, token_id, seq in rows]
-    else:
-        return [SampledToken(token_id) for token_id in token_ids]
+    rows = zip(logits, token_ids, sequences, strict=True)
+    return [
+        _with_logprobs(row, token_id, seq.params.logprobs) if S.logprobs else SampledToken(token_id)
+        for row, token_id, seq in rows
+    ]
 
 
 def _draw(row: Tensor, seq: Sequence) -> int:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import torch
 
+from .config import MAX_MODEL_LEN, VOCAB_SIZE
 from .facts import S
 
-_MAX_SEED = 2**63
+_MIN_TOP_P = 1e-6  # 0 would leave no token to choose
 if S.stop:
     _MAX_STOP_STRINGS = 4
 if S.logprobs:
-    _MAX_TOP_LOGPROBS = 20
+    _MAX_LOGPROBS = 20
 
 
 class FinishReason(StrEnum):
@@ -42,20 +43,27 @@ class SamplingParams:
         logprobs: int | None = None  # how many alternatives to report beside the chosen token
 
     def __post_init__(self) -> None:
-        _require(_is_int(self.max_tokens, 1), "max_tokens", "must be a whole number of at least 1")
-        _require(_is_number(self.temperature, 0.0, 2.0), "temperature", "must be between 0 and 2")
-        _require(_is_int(self.top_k, 0), "top_k", "must be a whole number, or 0 for off")
-        _require(_is_number(self.top_p, 0.0, 1.0) and self.top_p > 0, "top_p", "must be above 0 and at most 1")
-        _require(isinstance(self.ignore_eos, bool), "ignore_eos", "must be true or false")
+        _check("max_tokens", self.max_tokens, int, 1, MAX_MODEL_LEN)
+        _check("temperature", self.temperature, (int, float), 0, 2)
+        _check("top_k", self.top_k, int, 0, VOCAB_SIZE)
+        _check("top_p", self.top_p, (int, float), _MIN_TOP_P, 1)
+        _check("ignore_eos", self.ignore_eos, bool, False, True)
         if S.seed:
-            in_range = self.seed is None or _is_int(self.seed, -_MAX_SEED, _MAX_SEED - 1)
-            _require(in_range, "seed", "must be a 64-bit whole number")
+            if self.seed is not None:
+                _check("seed", self.seed, int, -(2**63), 2**63 - 1)
         if S.stop:
-            few = len(self.stop) <= _MAX_STOP_STRINGS and all(self.stop)
-            _require(few, "stop", f"must be at most {_MAX_STOP_STRINGS} strings, none of them empty")
+            if len(self.stop) > _MAX_STOP_STRINGS or not all(self.stop):
+                raise ValueError(f"stop: at most {_MAX_STOP_STRINGS} strings, none of them empty")
         if S.logprobs:
-            in_range = self.logprobs is None or _is_int(self.logprobs, 0, _MAX_TOP_LOGPROBS)
-            _require(in_range, "logprobs", f"must be a whole number from 0 to {_MAX_TOP_LOGPROBS}")
+            if self.logprobs is not None:
+                _check("logprobs", self.logprobs, int, 0, _MAX_LOGPROBS)
+
+
+def _check(field: str, value: Any, kind: type | tuple[type, ...], low: float, high: float) -> None:
+    """Refuse what is not of the kind and between the bounds; NaN is between none."""
+    right_kind = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+    if not (right_kind and low <= value <= high):
+        raise ValueError(f"{field}: must be {'whole and ' * (kind is int)}from {low} to {high}")
 
 
 class Sequence:
@@ -72,13 +80,10 @@ class Sequence:
         self.block_hashes: list[bytes] = []  # one per full computed block
         self.finish_reason: FinishReason | None = None
         self.generator = torch.Generator()
+        self.generator.seed()
         if S.seed:
-            if params.seed is None:
-                self.generator.seed()
-            else:
+            if params.seed is not None:
                 self.generator.manual_seed(params.seed)
-        else:
-            self.generator.seed()
 
     @property
     def num_tokens(self) -> int:
@@ -91,20 +96,3 @@ class Sequence:
     @property
     def generated_token_ids(self) -> list[int]:
         return self.token_ids[self.num_prompt_tokens :]
-
-
-def _require(holds: bool, field: str, rule: str) -> None:
-    if not holds:
-        raise ValueError(f"{field}: {rule}")
-
-
-def _is_int(value: object, low: int, high: int | None = None) -> bool:
-    """Whether `value` is an int (no bool, no float) within the bounds."""
-    is_int = isinstance(value, int) and not isinstance(value, bool)
-    return is_int and low <= value and (high is None or value <= high)
-
-
-def _is_number(value: object, low: float, high: float) -> bool:
-    """Whether `value` is a finite int or float within the bounds; NaN never is."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and low <= value <= high

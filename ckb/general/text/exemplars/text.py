@@ -1,0 +1,173 @@
+"""Text in and out: chat template, tokenizer, incremental detokenisation."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from jinja2 import Template, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import Tokenizer
+
+from .facts import S
+
+_REPLACEMENT = "\ufffd"  # what half a character decodes to
+if S.chat:
+    _NAMED_TOKENS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+
+
+class TextCodec:
+    """The tokenizer and the chat template of a model folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        if S.chat:
+            self._template, self._named_tokens = _load_chat_template(folder)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a bare prompt, with the special tokens that the tokenizer puts around one."""
+        text.encode()  # a lone surrogate is a ValueError here, not a panic in the tokenizer
+        return list(self._tokenizer.encode(text).ids)
+
+    if S.chat:
+
+        def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+            """Token ids of a conversation, open for the assistant's answer; ValueError if refused."""
+            try:
+                text = self._template.render(
+                    messages=messages,
+                    tools=None,
+                    documents=None,
+                    add_generation_prompt=True,
+                    **self._named_tokens,
+                )
+            except (TemplateError, TypeError) as error:
+                raise ValueError(f"messages: the chat template refuses them: {error}") from error
+            text.encode()
+            return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, token_ids: list[int]) -> str:
+        """Text of `token_ids`, special tokens left out."""
+        return str(self._tokenizer.decode(token_ids, skip_special_tokens=True))
+
+    if S.logprobs:
+
+        def token_text(self, token_id: int) -> str:
+            """One token as text, special or not."""
+            return str(self._tokenizer.decode([token_id], skip_special_tokens=False))
+
+    if S.stop:
+
+        def detokenizer(self, stop: tuple[str, ...] = ()) -> Detokenizer:
+            return Detokenizer(self, stop)
+
+    else:
+
+        def detokenizer(self) -> Detokenizer:
+            return Detokenizer(self)
+
+
+class Detokenizer:
+    """Turns tokens into text as they come; what it gives out is never taken back.
+
+    All pieces together are the decoding of all tokens, up to the stop string if there is one.
+    """
+
+    if S.stop:
+
+        def __init__(self, codec: TextCodec, stop: tuple[str, ...]) -> None:
+            self._decode = codec.decode
+            self._before: list[int] = []  # tokens given out in full: context for those that follow
+            self._pending: list[int] = []  # tokens whose last character may be incomplete
+            self._given = 0  # characters of before + pending that are decided
+            self._stop = stop
+            self._held = ""  # decided text that may yet become a stop string
+            self.stopped = False
+
+    else:
+
+        def __init__(self, codec: TextCodec) -> None:
+            self._decode = codec.decode
+            self._before: list[int] = []  # tokens given out in full: context for those that follow
+            self._pending: list[int] = []  # tokens whose last character may be incomplete
+            self._given = 0  # characters of before + pending that are decided
+
+    def push(self, token_id: int) -> str:
+        """Text that this token decides: whole characters, none of which can belong to a stop string."""
+        self._pending.append(token_id)
+        text = self._decode(self._before + self._pending)
+        decided = text.rstrip(_REPLACEMENT)
+        new = decided[self._given :]
+        if decided == text and new:
+            self._before, self._pending = self._pending, []
+            self._given = len(self._decode(self._before))
+        else:
+            self._given = max(self._given, len(decided))
+        return self._until_stop(new) if S.stop else new
+
+    def flush(self) -> str:
+        """The rest, when no token will follow."""
+        new = self._decode(self._before + self._pending)[self._given :]
+        self._before, self._pending, self._given = [], [], 0
+        if S.stop:
+            new = self._until_stop(new) + self._held
+            self._held = ""
+        return new
+
+    if S.stop:
+
+        def _until_stop(self, new: str) -> str:
+            """Pass on what comes before a stop string; hold back what may be the start of one."""
+            if self.stopped:
+                return ""
+            text = self._held + new
+            found = [(text.find(stop) + len(stop), -len(stop)) for stop in self._stop if stop in text]
+            if found:  # the first to be complete, and of those that end together the longest
+                end, minus_length = min(found)
+                self.stopped = True
+                self._held = ""
+                return text[: end + minus_length]
+            held = max((_overlap(text, stop) for stop in self._stop), default=0)
+            self._held = text[len(text) - held :]
+            return text[: len(text) - held]
+
+
+if S.stop:
+
+    def _overlap(text: str, stop: str) -> int:
+        """Length of the longest end of `text` that `stop` begins with, short of the whole of `stop`."""
+        lengths = range(min(len(text), len(stop) - 1), 0, -1)
+        return next((n for n in lengths if text.endswith(stop[:n])), 0)
+
+
+if S.chat:
+
+    def _load_chat_template(folder: Path) -> tuple[Template, dict[str, str]]:
+        """The compiled chat template, and the named tokens (`bos_token`, …) that it may mention."""
+        config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        file = folder / "chat_template.jinja"
+        source = file.read_text(encoding="utf-8") if file.exists() else config.get("chat_template")
+        if isinstance(source, list):  # several by name
+            source = next((entry["template"] for entry in source if entry["name"] == "default"), None)
+        if not source:
+            raise ValueError(f"{folder}: the tokenizer has no chat template, which chat needs")
+        tokens = {f"{name}_token": config.get(f"{name}_token") for name in _NAMED_TOKENS}
+        texts = {k: v["content"] if isinstance(v, dict) else v for k, v in tokens.items()}
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.filters["tojson"] = _to_json
+        environment.globals["raise_exception"] = _raise_exception
+        environment.globals["strftime_now"] = lambda format: datetime.now().strftime(format)
+        return environment.from_string(source), {k: v for k, v in texts.items() if v is not None}
+
+    def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
+        """Jinja's own filter escapes HTML, which no model was trained on."""
+        return json.dumps(value, ensure_ascii=ensure_ascii, **options)
+
+    def _raise_exception(message: str) -> NoReturn:
+        raise TemplateError(message)
