@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from metainfer.forge.bench_table import bench_remarks, bench_table
 from metainfer.forge.evidence import REQUIRED_GATES
 from metainfer.forge.markdown import block, code, fence, inline, table
 
@@ -17,8 +18,6 @@ _BACKENDS = {
     "override": "a person's own code, named in the spec",
     "submitted": "submitted by an outside author or agent",
 }
-_CENTRES = ("median", "mean", "value")
-_SPREADS = (("min", "max"), ("low", "high"), ("p25", "p75"))
 _MAX_FIGURES = 8
 
 
@@ -67,7 +66,7 @@ def render_body(parts: BodyParts, limit: int = MAX_CHARACTERS) -> str:
         _weakened(parts.knowledge),
         _gates(parts.evidence),
         _findings(parts.evidence),
-        _bench(parts.evidence.get("bench")),
+        *_bench(parts.evidence.get("bench")),
         _knowledge(parts.knowledge),
         _provenance(parts.manifest),
         _reproduction(parts),
@@ -135,7 +134,7 @@ def _gates(evidence: Mapping[str, Any]) -> _Section:
                 f"{inline(report.get('seconds', '?'), 12)} s",
             ]
         )
-    head, lines = _table(["gate", "verdict", "figures", "took"], rows)
+    head, lines = _split(table(["gate", "verdict", "figures", "took"], rows))
     return _Section(1, "gates", f"### Gates\n\n{head}", lines)
 
 
@@ -157,45 +156,14 @@ def _findings(evidence: Mapping[str, Any]) -> _Section:
     return _Section(2, "findings", "### What failed\n", lines)
 
 
-def _bench(bench: object) -> _Section | None:
-    rows = _figures("", bench)
-    if not rows:
-        return None
-    head, lines = _table(["figure", "value", "spread"], rows)
-    return _Section(3, "benchmark", f"### Benchmark\n\n{head}", lines)
-
-
-def _figures(name: str, value: object) -> list[list[str]]:
-    """Rows of a benchmark's figures, whatever its nesting: a summary with a centre and a spread is one row."""
-    if isinstance(value, Mapping):
-        centre = next((key for key in _CENTRES if isinstance(value.get(key), int | float)), None)
-        if centre:
-            return [[inline(name, 120), f"{inline(value[centre])}{_unit(value)}", _spread(value)]]
-        label = value.get("name")
-        inside = f"{name} {label}".strip() if isinstance(label, str) else name
-        rows: list[list[str]] = []
-        for key, item in value.items():
-            if not (key == "name" and isinstance(label, str)):
-                rows += _figures(f"{inside} {key}".strip(), item)
-        return rows
-    if isinstance(value, list | tuple):
-        if any(isinstance(item, Mapping) for item in value):
-            return [row for item in value for row in _figures(name, item)]
-        return []  # raw samples: their summary is what is shown
-    if value is None or (isinstance(value, str) and len(value) > 120):
-        return []
-    return [[inline(name, 120), inline(value), ""]]
-
-
-def _unit(summary: Mapping[str, Any]) -> str:
-    return f" {inline(summary['unit'], 20)}" if isinstance(summary.get("unit"), str) else ""
-
-
-def _spread(summary: Mapping[str, Any]) -> str:
-    for low, high in _SPREADS:
-        if low in summary and high in summary:
-            return f"{inline(summary[low])} … {inline(summary[high])}"
-    return f"± {inline(summary['spread'])}" if "spread" in summary else ""
+def _bench(bench: object) -> list[_Section]:
+    data = _dict(bench)
+    head, lines = _split(bench_table(data))
+    remarks = bench_remarks(data)
+    return [
+        _Section(3, "benchmark", f"### Benchmark\n\n{head}", lines),
+        _Section(3, "benchmark remarks", "", remarks if lines else ["No benchmark was run.", *remarks]),
+    ]
 
 
 def _knowledge(changes: Sequence[KnowledgeChange]) -> _Section | None:
@@ -229,7 +197,7 @@ def _provenance(manifest: Mapping[str, Any]) -> _Section:
          inline(unit.get("backend", "?")), code(unit.get("origin", ""))]
         for unit in units
     ]  # fmt: skip
-    head, lines = _table(["unit", "contract", "version", "made by", "from"], rows)
+    head, lines = _split(table(["unit", "contract", "version", "made by", "from"], rows))
     intro = (
         f"### Provenance\n\nInputs {code(manifest.get('input_hash', '?'))}, "
         f"generator {inline(generator.get('version', '?'))}. "
@@ -293,9 +261,9 @@ def _cut(section: _Section, room: int) -> str | None:
     return text(low) if low and len(text(low)) <= room else None
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> tuple[str, list[str]]:
-    head, rule, *lines = table(columns, rows)
-    return f"{head}\n{rule}", lines
+def _split(lines: Sequence[str]) -> tuple[str, list[str]]:
+    """A table's two head lines as one text, and its rows."""
+    return "\n".join(lines[:2]), list(lines[2:])
 
 
 def _dict(value: object) -> Mapping[str, Any]:

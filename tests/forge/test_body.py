@@ -9,6 +9,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metainfer.bench.environment import Noise
+from metainfer.bench.metrics import Spread
+from metainfer.bench.report import BenchReport, GoalResult, Memory, Missing, Ratio, SubjectReport
+from metainfer.bench.subject import SubjectInfo
 from metainfer.forge.body import MAX_CHARACTERS, BodyParts, KnowledgeChange, is_green, render_body
 from metainfer.forge.evidence import examine
 from metainfer.forge.markdown import block, code, fence, inline
@@ -56,15 +60,53 @@ def test_findings_are_shown_with_the_command_that_reproduces_them() -> None:
     assert "reproduce: `metainfer gate unit`" in text
 
 
-def test_benchmarks_show_their_spread() -> None:
-    report = evidence()
-    report["bench"] = {
-        "decode": {"tokens_per_s": {"median": 8.2, "min": 8.0, "max": 8.4, "samples": [8.0, 8.2, 8.4]}},
-        "peers": [{"name": "transformers", "tpot_ms": {"mean": 300.0, "spread": 4.0}}],
+def spread(median: float) -> Spread:
+    return Spread.of([median - 1, median, median + 1])
+
+
+def bench_data() -> dict[str, Any]:
+    """The parts of a real report that a body shows."""
+
+    def subject(name: str, rate: float) -> SubjectReport:
+        info = SubjectInfo(
+            name=name, kind="engine", version="1", weight_dtype="bf16", kv_dtype="fp32", threads=2, mode="over HTTP"
+        )
+        memory = Memory(peak_rss_bytes=1_500_000_000, private_bytes=1)
+        return SubjectReport(info=info, start_s=1.0, figures={"decode_tokens_per_s": spread(rate)}, memory=memory)
+
+    records: dict[str, Any] = {
+        "subjects": [subject("tiny-cpu", 8.0), subject("transformers", 3.0)],
+        "ratios": [Ratio(figure="decode_tokens_per_s", peer="transformers", ratio=spread(2.5))],
+        "goals": [GoalResult(goal="decode_mbu", wanted=0.8, at_least=True, measured=0.7, met=False)],
+        "missing": [Missing(name="vllm", reason="not installed")],
     }
-    text = body(evidence=report)
-    assert r"| decode tokens\_per\_s | 8.2 | 8 … 8.4 |" in text
-    assert r"| peers transformers tpot\_ms | 300 | ± 4 |" in text
+    plain = {name: [record.model_dump(mode="json") for record in listed] for name, listed in records.items()}
+    return {
+        **plain,
+        "warnings": ["the machine was busy"],
+        "noise": Noise(steal_share=0.0, foreign_share=0.2).model_dump(mode="json"),
+        "repeats_done": 3,
+    }
+
+
+def test_the_report_has_the_fields_that_a_body_shows() -> None:
+    assert bench_data().keys() <= BenchReport.model_fields.keys()
+
+
+def test_benchmarks_compare_subjects_and_show_their_spread() -> None:
+    text = body(evidence=evidence() | {"bench": bench_data()})
+    assert "| figure | tiny-cpu | transformers |" in text
+    assert "| decode, tokens/s | 8 (7 – 9) | 3 (2 – 4) |" in text
+    assert "| peak memory, MB | 1500 | 1500 |" in text
+    assert "- decode: 2.5 (1.5 – 3.5) times transformers" in text
+
+
+def test_doubts_about_a_benchmark_come_first_and_a_missed_goal_is_plain() -> None:
+    text = body(evidence=evidence() | {"bench": bench_data()})
+    assert text.index("**warning:** the machine was busy") < text.index("decode: 2.5")
+    assert r"goal decode\_mbu at least 0.8: measured 0.7, **NOT MET**" in text
+    assert "no figures for vllm: not installed" in text
+    assert "No benchmark was run." in body()
 
 
 def test_a_weakened_check_is_loud_and_comes_before_the_gates() -> None:
@@ -94,7 +136,8 @@ def test_specializer_output_is_not_called_a_models_work() -> None:
 def test_an_untrusted_report_cannot_act() -> None:
     report = evidence(verdicts={"unit": "failed", NASTY: "failed"})
     report["gates"][2]["findings"] = [{"message": NASTY, "figures": {NASTY: NASTY}, "where": NASTY}]
-    report["bench"] = {NASTY[:100]: {"median": 1.0}}
+    report["bench"] = bench_data() | {"warnings": [NASTY], "missing": [{"name": NASTY, "reason": NASTY}]}
+    report["bench"]["subjects"][1]["info"] = dict.fromkeys(report["bench"]["subjects"][1]["info"], NASTY)
     text = body(
         evidence=report,
         knowledge=[KnowledgeChange(NASTY, NASTY, True, NASTY)],
