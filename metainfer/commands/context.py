@@ -1,20 +1,12 @@
-"""Where a command runs: the repository, its work folder, the cache, who is asking."""
+"""Where a command runs: the repository, its work folder, the cache."""
 
 from __future__ import annotations
 
 import os
-import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from metainfer.errors import InputError
-
-if TYPE_CHECKING:
-    from metainfer.forge.protocol import Identity
-
-_NAME_AND_EMAIL = re.compile(r"(?P<name>[^<>]+?)\s*<(?P<email>[^<>\s]+)>")
 
 
 @dataclass(frozen=True)
@@ -46,24 +38,3 @@ class Workspace:
 def cache_root() -> Path:
     """Converted models and downloads: `$METAINFER_CACHE`, or the user's cache folder."""
     return Path(os.environ.get("METAINFER_CACHE") or Path.home() / ".cache" / "metainfer")
-
-
-def identity(root: Path, override: str | None) -> Identity:
-    """Who acts: `--as "Name <email>"`, or Git's user.name and user.email."""
-    from metainfer.forge.protocol import Identity
-
-    if override:
-        if match := _NAME_AND_EMAIL.fullmatch(override.strip()):
-            return Identity(match["name"], match["email"])
-        if re.fullmatch(r"[^<>\s]+@[^<>\s]+", override):
-            return Identity(override.partition("@")[0], override)
-        raise InputError(f"--as {override!r}: write an e-mail address, or 'Name <e-mail>'")
-    name, email = _git_config(root, "user.name"), _git_config(root, "user.email")
-    if not email:
-        raise InputError("Git does not know who you are: set `git config user.email`, or pass --as 'Name <e-mail>'")
-    return Identity(name or email.partition("@")[0], email)
-
-
-def _git_config(root: Path, key: str) -> str:
-    result = subprocess.run(["git", "config", "--get", key], cwd=root, capture_output=True, text=True, check=False)
-    return result.stdout.strip()

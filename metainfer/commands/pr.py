@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from metainfer.commands.context import Workspace, identity
+from metainfer.commands.context import Workspace
 
 if TYPE_CHECKING:
-    from metainfer.forge.protocol import Forge, PullRequest
+    from metainfer.forge.protocol import Forge, Identity, PullRequest
 
 app = typer.Typer(no_args_is_help=True, help="List, show, review and merge the bot's pull requests.")
 
@@ -69,14 +69,14 @@ def approve(
     as_: AsOption = None,
 ) -> None:
     """Approve the present head. A new head needs a new approval."""
-    pull = _open(forge).approve(number, identity(Workspace.find().root, as_), head)
+    pull = _open(forge).approve(number, _who(as_), head)
     typer.echo(f"approved #{pull.number} at {pull.head[:12]}\nnext: metainfer pr merge {pull.number}")
 
 
 @app.command()
 def comment(number: Number, text: str, forge: ForgeOption = None, as_: AsOption = None) -> None:
     """Add a comment."""
-    pull = _open(forge).comment(number, identity(Workspace.find().root, as_), text)
+    pull = _open(forge).comment(number, _who(as_), text)
     typer.echo(f"commented on #{pull.number}")
 
 
@@ -90,7 +90,7 @@ def merge(
     """Merge the reviewed head into its base."""
     opened = _open(forge)
     pull = opened.get(number)
-    outcome = opened.merge(number, identity(Workspace.find().root, as_), head)
+    outcome = opened.merge(number, _who(as_), head)
     typer.echo(f"merged #{number} into {outcome.base} as {outcome.commit[:12]}")
     typer.echo(f"next: metainfer release {pull.engine}")
 
@@ -103,14 +103,20 @@ def close(
     as_: AsOption = None,
 ) -> None:
     """Close without merging. It stays closed until the engine's inputs change."""
-    pull: PullRequest = _open(forge).close(number, identity(Workspace.find().root, as_), comment)
+    pull: PullRequest = _open(forge).close(number, _who(as_), comment)
     typer.echo(f"closed #{pull.number}; `metainfer run` leaves it closed until the inputs change (or --regenerate)")
 
 
 def _open(override: str | None) -> Forge:
-    from metainfer.forge import open_forge
+    from metainfer.forge.setup import open_forge
 
     return open_forge(Workspace.find().root, override)
+
+
+def _who(given: str | None) -> Identity:
+    from metainfer.forge.identity import identify
+
+    return identify(Workspace.find().root, given)
 
 
 def _state(text: str) -> Literal["open", "closed", "merged", "all"]:

@@ -16,7 +16,7 @@ from metainfer.errors import InputError
 from metainfer.generate.blueprint import UNIT_MODULES, ModuleSlot
 from metainfer.generate.folding import FactValue, fold, parse
 
-ENGINE_LINE_LENGTH = 100
+ENGINE_LINE_LENGTH = 120
 
 _Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 

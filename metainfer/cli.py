@@ -1,0 +1,58 @@
+"""The command line: one place where commands get their names and errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from metainfer import __version__
+from metainfer.commands import ckb, engine, forge, model, pr, release, run, runs, spec
+from metainfer.errors import ExitCode, MetainferError
+
+app = typer.Typer(
+    name="metainfer",
+    help="Generates compact, single-path LLM inference engines from a spec and a contract knowledge base.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command("run")(run.run)
+app.command("demo")(run.demo)
+app.command("generate")(engine.generate)
+app.command("verify")(engine.verify)
+app.command("gate")(engine.gate)
+app.command("bench")(engine.bench)
+app.command("serve")(engine.serve)
+app.command("explain")(engine.explain)
+app.command("release")(release.release)
+app.command("doctor")(run.doctor)
+app.add_typer(pr.app, name="pr")
+app.add_typer(spec.app, name="spec")
+app.add_typer(model.app, name="model")
+app.add_typer(ckb.app, name="ckb")
+app.add_typer(forge.app, name="forge")
+app.add_typer(runs.app, name="runs")
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    """Options that come before any command."""
+    if version:
+        typer.echo(f"metainfer {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Entry point of the `metainfer` script."""
+    try:
+        app()
+    except MetainferError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted; nothing half-done was kept, run the same command again", file=sys.stderr)
+        sys.exit(ExitCode.INTERRUPTED)
