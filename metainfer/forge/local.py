@@ -88,8 +88,10 @@ class LocalForge:
         return {name: sha for name, sha in found.items() if sha}
 
     def last_change(self, ref: str, folder: str) -> str | None:
-        out = self.repo.read("rev-list", "-1", "--first-parent", "--full-history", ref, "--", folder)
-        return out.decode().strip() or None
+        tip = self.repo.commit_at(ref)
+        if tip is None:
+            return None
+        return self.repo.read("rev-list", "-1", "--first-parent", tip, "--", folder).decode().strip() or None
 
     # Publishing
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from metainfer.forge import merging
 from metainfer.forge.lifecycle import Action, Decision, Situation
+from metainfer.forge.markdown import inline
 from metainfer.forge.markers import (
     ENGINE,
     INPUT_HASH,
@@ -126,6 +127,8 @@ class Publication:
     ) -> str:
         blobs: dict[str, str | None] = {path: self.repo.write_blob(data) for path, data in files.items()}
         tree = self.repo.write_tree(parent, blobs | dict.fromkeys(removed))
+        if tree == self.repo.object_at(parent, ""):
+            return parent  # e.g. new knowledge about an engine that stays as it is
         trailers = {INPUT_HASH: self.request.input_hash, ENGINE: self.request.engine}
         message = with_trailers(subject, text, {**self.request.trailers, **trailers})
         return self.repo.write_commit(tree, [parent], message, BOT)
@@ -168,7 +171,7 @@ class Publication:
     def _created(self, number: int, head: str, previous: PullRequest | None, keep: Sequence[str]) -> RefUpdate:
         body = self.body
         if previous:
-            note = f"Follows #{previous.number}, which {one_line(previous.closed_by or 'the bot')} closed.\n\n"
+            note = f"Follows #{previous.number}, which {inline(previous.closed_by or BOT.label)} closed.\n\n"
             body = note + body if len(note) + len(body) <= MAX_BODY_CHARACTERS else body
         at = now()
         pull = PullRequest(

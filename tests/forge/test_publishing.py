@@ -238,3 +238,15 @@ def test_history_is_only_ever_added_to(forge: LocalForge) -> None:
         assert newer
         assert older != newer
         assert forge.repo.is_ancestor(older, newer)
+
+
+def test_new_knowledge_about_an_unchanged_engine_is_one_commit(forge: LocalForge) -> None:
+    forge.publish(request(forge))
+    forge.approve(1, ALICE)
+    forge.merge(1, ALICE)
+    outcome = forge.publish(request(forge, proposals=KNOWLEDGE, regenerate=True))
+    assert outcome.status is Status.CREATED
+    assert forge.repo.read("diff", "--name-only", "main", BRANCH).decode().split() == list(KNOWLEDGE)
+    assert forge.repo.read("rev-list", "--count", f"main..{BRANCH}") == b"1\n"
+    forge.approve(2, ALICE)
+    forge.merge(2, ALICE)
