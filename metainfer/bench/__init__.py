@@ -1,0 +1,1 @@
+"""Speed, measured from outside, against the limits of the machine and against peers in the same run."""
