@@ -1,0 +1,1 @@
+"""Models: where they come from, the one folder they become, and the facts read from it."""

@@ -1,0 +1,198 @@
+"""What a model folder says about itself. A fact that nothing here understands is refused by name, never ignored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from metainfer.checkpoint.tensors import TensorInfo, tensor_index
+from metainfer.errors import InputError, RefusedError
+
+SourceDtype = Literal["fp32", "bf16", "fp16"]
+_DTYPES: dict[str, SourceDtype] = {"F32": "fp32", "BF16": "bf16", "F16": "fp16"}
+
+
+class ConfigRefusedError(RefusedError):
+    """The checkpoint has a fact that no knowledge covers; the message names the key and its value."""
+
+
+class ModelFacts(BaseModel):
+    """The architecture of one checkpoint. Names are those of transformers' config.json."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    architecture: Literal["qwen2", "qwen3"]
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+    max_position_embeddings: int
+    tie_word_embeddings: bool
+    attention_bias: bool
+    qk_norm: bool
+    eos_token_ids: tuple[int, ...]
+    bos_token_id: int | None = None
+    pad_token_id: int | None = None
+    sharded: bool
+    has_chat_template: bool
+    source_dtype: SourceDtype
+    num_parameters: int
+    weight_bytes: int
+
+
+_ARCHITECTURES: dict[str, Literal["qwen2", "qwen3"]] = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}
+
+_READ = {
+    "architectures", "model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+    "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_theta", "rope_parameters",
+    "rope_scaling", "max_position_embeddings", "tie_word_embeddings", "attention_bias", "hidden_act", "eos_token_id",
+    "bos_token_id", "pad_token_id", "use_sliding_window", "layer_types", "quantization_config",
+}  # fmt: skip
+_HARMLESS = {
+    "dtype", "torch_dtype", "transformers_version", "use_cache", "initializer_range", "attention_dropout",
+    "sliding_window", "max_window_layers", "_name_or_path", "output_attentions", "output_hidden_states", "return_dict",
+    "id2label", "label2id", "problem_type", "chunk_size_feed_forward", "is_encoder_decoder", "_attn_implementation",
+    "_attn_implementation_autoset", "is_decoder",
+}  # fmt: skip
+"""Keys that cannot change the forward pass: training, bookkeeping, or windows that `use_sliding_window` switches."""
+
+
+def read_facts(folder: Path) -> ModelFacts:
+    """Read the facts of a model folder. Raises InputError for damage, ConfigRefusedError for the unknown."""
+    config = _read_json(folder / "config.json")
+    generation = _read_json(folder / "generation_config.json") if (folder / "generation_config.json").exists() else {}
+    _refuse_unknown(folder / "config.json", config)
+    architecture = _architecture(folder / "config.json", config)
+    tensors = tensor_index(folder)
+    heads, hidden = _integer(folder, config, "num_attention_heads"), _integer(folder, config, "hidden_size")
+    return ModelFacts(
+        architecture=architecture,
+        vocab_size=_integer(folder, config, "vocab_size"),
+        hidden_size=hidden,
+        intermediate_size=_integer(folder, config, "intermediate_size"),
+        num_hidden_layers=_integer(folder, config, "num_hidden_layers"),
+        num_attention_heads=heads,
+        num_key_value_heads=config.get("num_key_value_heads") or heads,
+        head_dim=config.get("head_dim") or hidden // heads,
+        rms_norm_eps=float(config["rms_norm_eps"]),
+        rope_theta=_rope_theta(folder / "config.json", config),
+        max_position_embeddings=_integer(folder, config, "max_position_embeddings"),
+        tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
+        attention_bias=_attention_bias(folder, architecture, tensors),
+        qk_norm=architecture == "qwen3",
+        eos_token_ids=_eos_token_ids(folder, config, generation),
+        bos_token_id=config.get("bos_token_id"),
+        pad_token_id=config.get("pad_token_id"),
+        sharded=len({info.file for info in tensors.values()}) > 1,
+        has_chat_template=_has_chat_template(folder),
+        source_dtype=_source_dtype(folder, tensors),
+        num_parameters=sum(info.elements for info in tensors.values()),
+        weight_bytes=sum(info.nbytes for info in tensors.values()),
+    )
+
+
+def _refuse_unknown(path: Path, config: Mapping[str, Any]) -> None:
+    complaints = [
+        f"{key} = {json.dumps(value)[:80]}: no knowledge says what this key does"
+        for key, value in config.items()
+        if key not in _READ | _HARMLESS and value is not None
+    ]
+    if config.get("hidden_act", "silu") != "silu":
+        complaints.append(f"hidden_act = {config['hidden_act']!r}: only silu is covered")
+    if config.get("use_sliding_window"):
+        complaints.append("use_sliding_window = true: sliding-window attention is not covered")
+    if any(kind != "full_attention" for kind in config.get("layer_types") or ()):
+        complaints.append("layer_types: only full_attention is covered")
+    if config.get("quantization_config"):
+        complaints.append("quantization_config: quantised checkpoints are not covered; give the bf16 or fp32 model")
+    for key in ("rope_scaling", "rope_parameters"):
+        kind = (config.get(key) or {}).get("rope_type") or (config.get(key) or {}).get("type") or "default"
+        if kind != "default":
+            complaints.append(f"{key}: scaled rotary embedding of type {kind!r} is not covered")
+    if complaints:
+        raise ConfigRefusedError("\n".join(f"{path}: {complaint}" for complaint in complaints))
+
+
+def _architecture(path: Path, config: Mapping[str, Any]) -> Literal["qwen2", "qwen3"]:
+    named = config.get("architectures") or []
+    for name in named:
+        if name in _ARCHITECTURES:
+            return _ARCHITECTURES[name]
+    raise ConfigRefusedError(
+        f"{path}: architectures = {json.dumps(named)}: not covered; covered are {', '.join(_ARCHITECTURES)}"
+    )
+
+
+def _rope_theta(path: Path, config: Mapping[str, Any]) -> float:
+    """From `rope_parameters` (transformers 5) or `rope_theta` (before)."""
+    theta = (config.get("rope_parameters") or {}).get("rope_theta", config.get("rope_theta"))
+    if not isinstance(theta, int | float) or theta <= 0:
+        raise InputError(f"{path}: rope_theta is {theta!r}; a positive number is needed")
+    return float(theta)
+
+
+def _attention_bias(folder: Path, architecture: str, tensors: Mapping[str, TensorInfo]) -> bool:
+    """Read from the tensors themselves: config.json does not say it for Qwen2."""
+    biased = {name.rsplit(".", 2)[1] for name in tensors if name.endswith(".bias")}
+    if biased not in (set(), {"q_proj", "k_proj", "v_proj"}):
+        raise ConfigRefusedError(
+            f"{folder}: tensors with a bias: {', '.join(sorted(biased))}; covered are q, k and v only"
+        )
+    if architecture == "qwen2" and not biased:
+        raise ConfigRefusedError(f"{folder}: a Qwen2 model without q, k and v biases; transformers would make them up")
+    return bool(biased)
+
+
+def _eos_token_ids(folder: Path, config: Mapping[str, Any], generation: Mapping[str, Any]) -> tuple[int, ...]:
+    """The union of both files' `eos_token_id`, a number or a list in each, generation config first."""
+    found: list[int] = []
+    for value in (generation.get("eos_token_id"), config.get("eos_token_id")):
+        for token in value if isinstance(value, list) else [value]:
+            if token is not None and token not in found:
+                found.append(int(token))
+    if not found:
+        raise InputError(f"{folder}: neither generation_config.json nor config.json names an eos_token_id")
+    return tuple(found)
+
+
+def _has_chat_template(folder: Path) -> bool:
+    if (folder / "chat_template.jinja").exists():
+        return True
+    path = folder / "tokenizer_config.json"
+    return path.exists() and bool(_read_json(path).get("chat_template"))
+
+
+def _source_dtype(folder: Path, tensors: Mapping[str, TensorInfo]) -> SourceDtype:
+    """The precision of the matrices; norms and biases may be wider."""
+    found = {info.dtype for info in tensors.values() if len(info.shape) > 1}
+    if len(found) != 1 or not found <= _DTYPES.keys():
+        raise ConfigRefusedError(f"{folder}: matrices in {', '.join(sorted(found))}; one of F32, BF16, F16 is covered")
+    return _DTYPES[found.pop()]
+
+
+def _integer(folder: Path, config: Mapping[str, Any], key: str) -> int:
+    value = config.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"{folder / 'config.json'}: {key} is {value!r}; a positive whole number is needed")
+    return value
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; a model folder needs it") from error
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise InputError(f"{path}: not a JSON object")
+    return data

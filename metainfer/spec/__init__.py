@@ -1,0 +1,1 @@
+"""The spec: what a user declares about one deployment."""

