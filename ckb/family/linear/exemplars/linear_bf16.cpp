@@ -74,7 +74,7 @@ void multiply_rows(const float* x, const uint16_t* w, float* y, int64_t rows, in
 // x: [m, k] fp32, w: [n, k] bf16, y: m rows of n fp32 that begin y_stride elements apart.
 extern "C" void linear_bf16(const float* x, const uint16_t* w, float* y, int64_t m, int64_t k, int64_t n,
                             int64_t y_stride, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads)
+#pragma omp parallel for schedule(guided) num_threads(threads)
     for (int64_t first = 0; first < n; first += ROWS_PER_BLOCK) {
         const int64_t rows = std::min(ROWS_PER_BLOCK, n - first);
         const uint16_t* weights = w + first * k;
