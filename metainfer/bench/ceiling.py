@@ -12,7 +12,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,13 +53,16 @@ class Ceiling(BaseModel):
 class CeilingMeter:
     """Takes readings with `threads` threads. Holds its buffer between readings: use as a context manager.
 
-    `stream_bytes` is what one pass reads; by default enough that caches do not help.
+    `stream_bytes` is what one pass reads; by default enough that caches do not help. `shapes`: the products tried.
     """
 
-    def __init__(self, threads: int, *, stream_bytes: int | None = None) -> None:
+    def __init__(
+        self, threads: int, *, stream_bytes: int | None = None, shapes: Sequence[tuple[int, int, int]] = GEMM_SHAPES
+    ) -> None:
         import torch
 
         self._threads = threads
+        self._shapes = shapes
         stream_bytes = stream_bytes or default_stream_bytes(last_cache_bytes())
         self._stream_bytes = stream_bytes // (256 * threads) * (256 * threads)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="ceiling")
@@ -89,7 +92,7 @@ class CeilingMeter:
                     name: self._stream_bytes / _best_seconds(kernel, _READ_PASSES) / 1e9
                     for name, kernel in self._kernels.items()
                 }
-                compute = {_shape_name(shape): _gemm_gflop_s(shape) for shape in GEMM_SHAPES}
+                compute = {_shape_name(shape): _gemm_gflop_s(shape) for shape in self._shapes}
         finally:
             torch.set_num_threads(threads_before)
         return Ceiling(

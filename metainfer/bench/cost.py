@@ -43,7 +43,7 @@ def weights_per_token(model: ModelFacts) -> int:
     A tied matrix counts once, as the head: the embedding's row is one of the rows read anyway.
     """
     layers = model.num_hidden_layers * (layer_matrix_weights(model) + layer_vector_weights(model))
-    embedding_row = 0 if model.tied_embeddings else model.hidden_size
+    embedding_row = 0 if model.tie_word_embeddings else model.hidden_size
     return layers + model.hidden_size + head_weights(model) + embedding_row
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -48,17 +48,15 @@ def run_bench(
     settings: BenchSettings,
     goals: Mapping[str, float] | None = None,
     missing: Sequence[Missing] = (),
-    stream_bytes: int | None = None,
+    meter: Callable[[int], CeilingMeter] = CeilingMeter,
     progress: Progress | None = None,
 ) -> BenchReport:
     """Measure `engine` beside `peers` and report.
 
     A peer that fails goes into the report's `missing`, after those given in `missing` (peers that could not even be
-    set up); a failing engine raises SubjectError. `stream_bytes`: see `CeilingMeter`.
+    set up); a failing engine raises SubjectError. `meter` makes the reader of ceilings for a number of threads.
     """
-    return _Bench(settings, model, prompts, progress or Silent(), list(missing)).run(
-        engine, peers, goals or {}, stream_bytes
-    )
+    return _Bench(settings, model, prompts, progress or Silent(), list(missing)).run(engine, peers, goals or {}, meter)
 
 
 class _Bench:
@@ -83,11 +81,15 @@ class _Bench:
         self._bystander_share = 0.0
 
     def run(
-        self, engine: Subject, peers: Sequence[Subject], goals: Mapping[str, float], stream_bytes: int | None
+        self,
+        engine: Subject,
+        peers: Sequence[Subject],
+        goals: Mapping[str, float],
+        make_meter: Callable[[int], CeilingMeter],
     ) -> BenchReport:
         environment = capture_environment()
         with ExitStack() as stack:
-            meter = stack.enter_context(CeilingMeter(self._settings.threads, stream_bytes=stream_bytes))
+            meter = stack.enter_context(make_meter(self._settings.threads))
             self._warnings += meter.notes
             contestants = self._start_all(engine, peers, stack)
             noise_meter, cpu_before_s = NoiseMeter(), _used_cpu_s(contestants)

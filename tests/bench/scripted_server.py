@@ -51,7 +51,7 @@ class Handler(BaseHTTPRequestHandler):
     def stream(self, prompt_tokens: int, wanted: int) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Connection", "close")
+        self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         time.sleep(self.first_s)
         words = [f" w{index}" for index in range(wanted)]
@@ -60,7 +60,7 @@ class Handler(BaseHTTPRequestHandler):
         for place, word in enumerate(words):
             last = place == len(words) - 1
             if self.fault == "break-off" and last:
-                self.connection.close()
+                self.close_connection = True
                 return
             if self.fault == "silent-end" and last:
                 word = ""
@@ -76,13 +76,15 @@ class Handler(BaseHTTPRequestHandler):
         if self.fault != "no-usage":
             self.event({"choices": [], "usage": usage})
         self.write("data: [DONE]\n\n")
-        self.close_connection = True
+        self.write("")
 
     def event(self, payload: dict[str, Any]) -> None:
         self.write(f"data: {json.dumps(payload)}\n\n")
 
     def write(self, text: str) -> None:
-        self.wfile.write(text.encode())
+        """One piece of the chunked body; an empty one ends it."""
+        data = text.encode()
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         self.wfile.flush()
 
     def answer(self, status: int, payload: dict[str, Any]) -> None:
