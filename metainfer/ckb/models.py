@@ -63,7 +63,7 @@ class FailureMode(_Model):
     id: Annotated[str, Field(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")]
     symptom: Words
     trigger: Words
-    caught_by: Annotated[str, Field(pattern=r"^(check_[a-z0-9_]+|numerics|serving|static)$")]
+    caught_by: Annotated[str, Field(pattern=r"^(check_[a-z0-9_]+|static|numerics|serving|benchmark)$")]
     """A function of check.py, or the gate that notices."""
     fix: Words
     source: Words

@@ -29,7 +29,7 @@ def engine_constants(name: str, digest: str, model: ModelFacts, limits: Limits) 
     """All constants an engine may use, in the order in which `config.py` lists them."""
     return (
         Constant("ENGINE_NAME", name, "spec: name; also the served model id"),
-        Constant("MODEL_DIGEST", digest, "sha256 over the model folder's files"),
+        Constant("MODEL_DIGEST", digest, "of the model folder"),
         Constant("VOCAB_SIZE", model.vocab_size, "config.json: vocab_size"),
         Constant("HIDDEN_SIZE", model.hidden_size, "config.json: hidden_size"),
         Constant("INTERMEDIATE_SIZE", model.intermediate_size, "config.json: intermediate_size"),

@@ -138,7 +138,7 @@ class _Builder:
     def _scalar(self, node: yaml.Node) -> Any:
         text: str = node.value
         match node.tag.rpartition(":")[2]:
-            case "str":
+            case "str" | "timestamp":
                 return text
             case "null":
                 return None
