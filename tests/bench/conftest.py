@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from metainfer.checkpoint.facts import ModelFacts
 
 VOCAB = 300
 SHAPE = {
@@ -20,10 +21,24 @@ SHAPE = {
 }
 
 
-def model_facts(**changes: Any) -> Any:
+def model_facts(**changes: Any) -> ModelFacts:
     """The facts of the tiny Qwen2, or of one that differs from it."""
-    flags = {"attention_bias": True, "qk_norm": False, "tied_embeddings": False}
-    return SimpleNamespace(**(SHAPE | flags | changes))
+    rest = {
+        "architecture": "qwen2",
+        "attention_bias": True,
+        "qk_norm": False,
+        "tie_word_embeddings": False,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1e4,
+        "max_position_embeddings": 512,
+        "eos_token_ids": (VOCAB - 1,),
+        "sharded": False,
+        "has_chat_template": False,
+        "source_dtype": "fp32",
+        "num_parameters": 0,
+        "weight_bytes": 0,
+    }
+    return ModelFacts(**(SHAPE | rest | changes))
 
 
 def tiny_config(**changes: Any) -> Any:

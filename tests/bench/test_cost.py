@@ -50,7 +50,7 @@ def test_weights_read_per_token_are_all_weights_but_the_embedding_rows_not_looke
     model = qwen2(tie_word_embeddings=tied)
     held = sum(weight.numel() for weight in model.parameters())  # a tied matrix is listed once
     unread = 0 if tied else (SHAPE["vocab_size"] - 1) * SHAPE["hidden_size"]
-    assert cost.weights_per_token(model_facts(tied_embeddings=tied)) == held - unread
+    assert cost.weights_per_token(model_facts(tie_word_embeddings=tied)) == held - unread
 
 
 def test_weights_of_a_model_with_wide_heads_and_their_norms() -> None:

@@ -16,15 +16,16 @@ import pytest
 from metainfer.bench.ceiling import CeilingMeter
 from metainfer.bench.engine_subject import EngineSubject
 from metainfer.bench.figures import FIGURES
-from metainfer.bench.goals import ALIASES, judge_goals
-from metainfer.bench.metrics import FORMULAS, Timeline
+from metainfer.bench.goals import judge_goals
+from metainfer.bench.metrics import FORMULAS, Spread, Timeline
 from metainfer.bench.peers.transformers_peer import TransformersPeer
 from metainfer.bench.prompts import PromptMaker
 from metainfer.bench.render import json_line, render
-from metainfer.bench.report import BenchReport, BenchSettings, Missing
+from metainfer.bench.report import BenchReport, BenchSettings, Missing, SubjectReport
 from metainfer.bench.run import run_bench
 from metainfer.bench.servers import subprocess_env, tcp_launcher
 from metainfer.bench.subject import SubjectError, SubjectInfo
+from metainfer.spec.models import Goals
 from tests.bench.conftest import VOCAB, model_facts
 
 SERVER = Path(__file__).with_name("scripted_server.py")
@@ -242,17 +243,27 @@ def test_a_goal_without_a_figure_is_not_met(tmp_path: Path) -> None:
     assert memory.measured is not None
 
 
-def test_goals_against_a_peer_and_by_their_short_names(real_report: BenchReport) -> None:
+def test_a_goal_against_a_peer_is_held_against_the_ratio(real_report: BenchReport) -> None:
     engine, ratios = real_report.subjects[0], real_report.ratios
-    goals = {"decode_over_transformers": 0.0, **dict.fromkeys(ALIASES, 0.0)}
-    over, *short = judge_goals(goals, engine, ratios)
-    assert over.measured == ratios[0].ratio.median
-    assert over.met
-    for result in short:
-        figure = ALIASES[result.goal]
-        assert result.measured == engine.figures[figure].median
-        assert result.at_least == FIGURES[figure].more_is_better
-        assert result.met == result.at_least
+    met, missed = judge_goals({"decode_over_transformers": 0.0, "prefill_over_transformers": 1e9}, engine, ratios)
+    assert (met.measured, met.met, met.at_least) == (ratios[0].ratio.median, True, True)
+    assert (missed.measured, missed.met) == (ratios[1].ratio.median, False)
+
+
+def test_every_goal_of_a_spec_has_its_figure(real_report: BenchReport) -> None:
+    goals = dict.fromkeys(Goals.model_fields, 0.5)
+    for result in judge_goals(goals, real_report.subjects[0], real_report.ratios):
+        assert result.measured is not None, result
+        assert result.at_least == (result.goal == "decode_mbu")
+
+
+def test_a_tail_goal_looks_at_the_slow_repeats() -> None:
+    figures = {"prefill_ttft_ms": Spread.of([100, 200, 300])}
+    subject = SubjectReport(info=Scripted("a", []).info(), start_s=0, figures=figures, memory=None)
+    (result,) = judge_goals({"ttft_ms_p95": 280}, subject, ())
+    assert result.measured == pytest.approx(290)
+    assert not result.met
+    assert "3 repeats" in result.note
 
 
 def test_settings_shrink_to_what_an_engine_can_serve() -> None:
