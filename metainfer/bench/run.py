@@ -18,7 +18,7 @@ from metainfer.bench.metrics import Spread, Timeline
 from metainfer.bench.processes import own_cpu_s, tree_cpu_s, tree_memory
 from metainfer.bench.prompts import PromptMaker
 from metainfer.bench.report import BenchReport, BenchSettings, Memory, Missing, SubjectReport
-from metainfer.bench.subject import Subject, SubjectError
+from metainfer.bench.subject import Subject, SubjectError, brief
 from metainfer.progress import Progress, Silent
 
 if TYPE_CHECKING:
@@ -218,8 +218,9 @@ class _Bench:
 
     def _drop(self, subject: Subject, error: SubjectError) -> None:
         subject.stop()
-        self._missing.append(Missing(name=subject.name, reason=str(error)))
-        self._progress.note(f"{subject.name} is out: {error}")
+        missing = Missing(name=subject.name, reason=brief(str(error)))
+        self._missing.append(missing)
+        self._progress.note(f"{subject.name} is out: {missing.reason}")
 
     def _subject_report(self, contestant: Contestant) -> SubjectReport:
         info = contestant.subject.info()

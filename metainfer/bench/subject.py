@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
@@ -10,11 +11,19 @@ from pydantic import BaseModel, ConfigDict
 from metainfer.bench.metrics import Timeline
 from metainfer.errors import ExitCode, MetainferError
 
+_BRIEF_CHARACTERS = 400
+
 
 class SubjectError(MetainferError):
     """A subject did not start, broke down, or answered something that cannot be measured."""
 
     exit_code = ExitCode.ENVIRONMENT
+
+
+def brief(message: str) -> str:
+    """The first and last line of an error, which may carry a whole log, without this user's home: for reports."""
+    lines = [line.strip() for line in message.replace(str(Path.home()), "~").splitlines() if line.strip()]
+    return " … ".join(dict.fromkeys([lines[0], lines[-1]]))[:_BRIEF_CHARACTERS] if lines else "no reason given"
 
 
 class SubjectInfo(BaseModel):

@@ -6,8 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from metainfer.checkpoint.facts import ModelFacts
+
+settings.register_profile("shared-cores", deadline=None)
+settings.load_profile("shared-cores")
 
 VOCAB = 300
 SHAPE = {

@@ -61,7 +61,7 @@ def test_a_wait_shows_where_the_server_waits() -> None:
 
 
 def test_several_requests_at_once_overlap() -> None:
-    subject = engine("--token-s", "0.02")
+    subject = engine("--token-s", "0.06")
     subject.start()
     try:
         with ThreadPoolExecutor(4) as pool:

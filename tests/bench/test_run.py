@@ -24,7 +24,7 @@ from metainfer.bench.render import json_line, render
 from metainfer.bench.report import BenchReport, BenchSettings, Missing, SubjectReport
 from metainfer.bench.run import run_bench
 from metainfer.bench.servers import subprocess_env, tcp_launcher
-from metainfer.bench.subject import SubjectError, SubjectInfo
+from metainfer.bench.subject import SubjectError, SubjectInfo, brief
 from metainfer.spec.models import Goals
 from tests.bench.conftest import VOCAB, model_facts
 
@@ -205,6 +205,13 @@ def test_a_peer_that_does_not_start_is_reported(tmp_path: Path) -> None:
     assert report.missing == (given, Missing(name="b", reason="no such package"))
     assert [subject.info.name for subject in report.subjects] == ["a"]
     assert "MISSING b: no such package" in render(report)
+
+
+def test_the_reason_of_a_missing_peer_is_short_and_names_no_home() -> None:
+    log = "\n".join(["the worker ended:", *["  File x, line 1"] * 50, f"OSError: {Path.home()}/models/a: no such file"])
+    assert brief(log) == "the worker ended: … OSError: ~/models/a: no such file"
+    assert brief("one line") == "one line"
+    assert len(brief("x" * 10_000)) == 400
 
 
 def test_a_peer_that_breaks_down_midway_is_out_and_stopped(tmp_path: Path) -> None:
