@@ -30,7 +30,7 @@ def make_random_model(config: Mapping[str, Any], seed: int, out: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging
 
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if config.get("vocab_size", 0) < MIN_VOCAB_SIZE:
         raise InputError(f"random model: vocab_size must be at least {MIN_VOCAB_SIZE}: all bytes and special tokens")
     values = {"initializer_range": _INITIALIZER_RANGE, **config}
@@ -43,7 +43,7 @@ def make_random_model(config: Mapping[str, Any], seed: int, out: Path) -> None:
         raise InputError(f"random model: transformers refuses the config: {error}") from error
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(parsed, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_config(parsed, dtype=torch.float32)  # type: ignore[no-untyped-call]
         # Norm weights and biases start at constants; a loader that skips them must not go unnoticed.
         for parameter in model.parameters():
             if parameter.dim() == 1:
