@@ -57,7 +57,7 @@ def sandbox_uid() -> int | None:
     return first + os.getpid() % (last - first) if os.geteuid() == 0 else None
 
 
-def bwrap_arguments(binds: list[Bind], limits: Limits, uid: int | None, *, as_pid_1: bool = False) -> list[str]:
+def bwrap_arguments(binds: list[Bind], limits: Limits, uid: int | None) -> list[str]:
     """Everything between `bwrap` and the command."""
     arguments = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     arguments += ["--hostname", "sandbox", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
@@ -66,8 +66,6 @@ def bwrap_arguments(binds: list[Bind], limits: Limits, uid: int | None, *, as_pi
     else:
         for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
             arguments += ["--cap-add", capability]
-    if as_pid_1:
-        arguments.append("--as-pid-1")
     arguments += [*system_arguments(), *scratch_arguments(limits.scratch_bytes), *python_arguments()]
     for bind in binds:
         arguments += ["--bind" if bind.writable else "--ro-bind", str(bind.source), bind.target]

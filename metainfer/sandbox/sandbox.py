@@ -145,7 +145,7 @@ class Room:
             script = f"{root}/metainfer/sandbox/relay.py"
             relay = [self.python, "-I", "-S", script, f"{socket_dir}/http", str(port), "--", *command]
             extra = [Bind(Path(folder), "/relay", writable=True)]
-            with self._start(relay, limits or Limits(), env, extra, as_pid_1=True) as child:
+            with self._start(relay, limits or Limits(), env, extra) as child:
                 yield from serving(child, Path(folder, "http"), port)
 
     def give(self, path: Path) -> None:
@@ -171,15 +171,13 @@ class Room:
         limits: Limits,
         env: Mapping[str, str] | None,
         extra: Sequence[Bind] = (),
-        *,
-        as_pid_1: bool = False,
     ) -> Iterator[Child]:
         environment = self.environment(env)
         if not self.isolating:
             child = Child(["prlimit", f"--fsize={limits.file_bytes}", "--core=0", "--", *command],
                           env=environment, cwd=self.job, sandboxed=False)  # fmt: skip
         else:
-            child = self._isolated(command, limits, environment, extra, as_pid_1)
+            child = self._isolated(command, limits, environment, extra)
         try:
             yield child
         finally:
@@ -191,13 +189,12 @@ class Room:
         limits: Limits,
         environment: Mapping[str, str],
         extra: Sequence[Bind],
-        as_pid_1: bool,
     ) -> Child:
         binds = [Bind(self.job, JOB, writable=True), *extra]
         binds += [Bind(path.resolve(), f"/{name}") for name, path in self.read_only.items()]
         binds += [Bind(path.resolve(), f"/{name}", writable=True) for name, path in self.shared.items()]
         uid = sandbox_uid()
-        arguments = bwrap_arguments(binds, limits, uid, as_pid_1=as_pid_1)
+        arguments = bwrap_arguments(binds, limits, uid)
         # Through a file, for the command line of the first process is readable inside and would name our folders.
         handle = os.memfd_create("bwrap-arguments")
         try:

@@ -87,13 +87,12 @@ class ServerHandle:
         return self._child.wait(timeout_s)
 
     def _relay(self) -> int | None:
-        """The relay: bwrap's only child, or the process itself outside of a sandbox."""
-        if not self._child.sandboxed:
-            return self.pid
-        with contextlib.suppress(psutil.NoSuchProcess):
-            children = psutil.Process(self.pid).children()
-            return children[0].pid if children else None
-        return None
+        """The relay: outside of a sandbox the process itself, inside the only child of the first process there."""
+        process: psutil.Process | None = psutil.Process(self.pid) if self.alive else None
+        for _ in range(2 if self._child.sandboxed else 0):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = next(iter(process.children()), None) if process else None
+        return process.pid if process else None
 
 
 def serving(child: Child, socket: Path, port: int) -> Iterator[ServerHandle]:
