@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,12 @@ from metainfer.bench.peers.transformers_peer import TransformersPeer
 from metainfer.bench.prompts import PromptMaker
 from metainfer.bench.report import BenchReport, BenchSettings, Missing
 from metainfer.bench.run import run_bench
-from metainfer.bench.servers import Launcher, engine_launcher
+from metainfer.bench.servers import engine_launcher, sandboxed_launcher
 from metainfer.bench.subject import Subject
 from metainfer.errors import InputError
 from metainfer.generate.manifest import Manifest, read_manifest
 from metainfer.progress import Progress
+from metainfer.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from metainfer.checkpoint.facts import ModelFacts
@@ -34,14 +35,13 @@ def bench_engine(
     peers: Sequence[str] = PEERS,
     settings: BenchSettings | None = None,
     goals: Mapping[str, float] | None = None,
-    launcher: Callable[[int], Launcher] | None = None,
+    sandbox: Sandbox | None = None,
     progress: Progress | None = None,
 ) -> BenchReport:
     """Measure the engine in `engine_dir` on the model folder `model_dir`, beside `peers`.
 
     `settings` default to the quick standard with a thread per usable core, and are shrunk to the engine's limits.
-    `launcher`: given the thread count, how to start the server, for callers that use the sandbox; without it the
-    server runs as a plain subprocess. Raises InputError for an unknown peer, SubjectError if the engine fails.
+    With `sandbox` the engine's server runs in it, else as a plain subprocess. Raises InputError for an unknown peer, SubjectError if the engine fails.
     """
     if unknown := sorted(set(peers) - set(PEERS)):
         raise InputError(f"--peers: {', '.join(unknown)} is not known; there is {', '.join(PEERS)}")
@@ -49,16 +49,20 @@ def bench_engine(
     settings = (settings or BenchSettings(threads=usable_cores())).within(*_limits(manifest))
     threads = settings.threads
     prompts = PromptMaker(model_dir, model.vocab_size, settings.seed)
-    launch = (
-        launcher(threads) if launcher else engine_launcher(engine_dir, manifest.package, model_dir, threads=threads)
-    )
+    package = manifest.package
+    if sandbox is None:
+        launcher, where = engine_launcher(engine_dir, package, model_dir, threads=threads), "not sandboxed"
+    else:
+        launcher = sandboxed_launcher(sandbox, engine_dir, package, model_dir, threads=threads)
+        where = "sandboxed" if sandbox.isolating else "not sandboxed"
     engine = EngineSubject(
         manifest.engine,
-        launch,
+        launcher,
         threads=threads,
         version=manifest.input_hash[:12],
         weight_dtype=manifest.facts["weight_dtype"],
         kv_dtype=manifest.facts["kv_dtype"],
+        mode=f"its own server, {where}, streamed completions over HTTP",
     )
     found, missing = _peers(peers, model_dir, prompts, settings)
     return run_bench(

@@ -33,6 +33,7 @@ class EngineSubject:
         version: str = "",
         weight_dtype: Literal["fp32", "bf16"] = "fp32",
         kv_dtype: Literal["fp32", "bf16"] = "fp32",
+        mode: str = "its own server, streamed completions over HTTP",
         api_key: str | None = None,
     ) -> None:
         self.name = name
@@ -45,7 +46,7 @@ class EngineSubject:
             weight_dtype=weight_dtype,
             kv_dtype=kv_dtype,
             threads=threads,
-            mode="its own server, streamed completions over HTTP",
+            mode=mode,
         )
         self._stack: ExitStack | None = None
         self._server: RunningServer | None = None

@@ -1,4 +1,4 @@
-"""Starting an engine's real server. A caller that wants the sandbox gives a launcher of its own."""
+"""Starting an engine's real server. In a sandbox, or as a plain subprocess."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ import httpx
 
 from metainfer.bench.processes import stop_process
 from metainfer.bench.subject import SubjectError
+from metainfer.sandbox.sandbox import Sandbox
+from metainfer.sandbox.server import ServerEndedError
 
 START_TIMEOUT_S = 180.0
 _POLL_S = 0.05
@@ -51,10 +53,28 @@ def engine_launcher(engine_dir: Path, package: str, model_dir: Path, *, threads:
     """Serve an engine's folder in a plain subprocess on a loopback port, without a sandbox."""
 
     def command(port: int) -> list[str]:
-        serve = [sys.executable, "-m", package, "serve", "--model", str(model_dir)]
-        return [*serve, "--host", "127.0.0.1", "--port", str(port), "--threads", str(threads)]
+        return _serve(sys.executable, package, str(model_dir), port, threads)
 
     return tcp_launcher(command, env=subprocess_env(threads, {"PYTHONPATH": str(engine_dir)}))
+
+
+def sandboxed_launcher(sandbox: Sandbox, engine_dir: Path, package: str, model_dir: Path, *, threads: int) -> Launcher:
+    """Serve an engine's folder in a sandbox; a small relay inside passes its bytes on to a Unix socket out here."""
+
+    @contextmanager
+    def launch() -> Iterator[RunningServer]:
+        port = _free_port()  # a port of this machine's only where the sandbox allows to run without one
+        with sandbox.room({"engine": engine_dir, "model": model_dir}) as room:
+            command = _serve(room.python, package, room.path("model"), port, threads)
+            env = {"PYTHONPATH": room.path("engine"), "OMP_NUM_THREADS": str(threads)}
+            try:
+                with room.serve(command, port=port, env=env) as server:
+                    server.wait_until_ready(START_TIMEOUT_S)
+                    yield RunningServer(server.base_url, server.pid, server.transport())
+            except ServerEndedError as error:
+                raise SubjectError(str(error)) from error
+
+    return launch
 
 
 def tcp_launcher(
@@ -86,6 +106,12 @@ def tcp_launcher(
                 stop_process(process)
 
     return launch
+
+
+def _serve(python: str, package: str, model_dir: str, port: int, threads: int) -> list[str]:
+    """The engine's own command line."""
+    where = ["--host", "127.0.0.1", "--port", str(port)]
+    return [python, "-m", package, "serve", "--model", model_dir, *where, "--threads", str(threads)]
 
 
 def _free_port() -> int:
