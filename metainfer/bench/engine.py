@@ -41,7 +41,8 @@ def bench_engine(
     """Measure the engine in `engine_dir` on the model folder `model_dir`, beside `peers`.
 
     `settings` default to the quick standard with a thread per usable core, and are shrunk to the engine's limits.
-    With `sandbox` the engine's server runs in it, else as a plain subprocess. Raises InputError for an unknown peer, SubjectError if the engine fails.
+    With `sandbox` the engine's server runs in it, else as a plain subprocess. Raises InputError for an unknown peer,
+    SubjectError if the engine fails.
     """
     if unknown := sorted(set(peers) - set(PEERS)):
         raise InputError(f"--peers: {', '.join(unknown)} is not known; there is {', '.join(PEERS)}")
