@@ -75,7 +75,7 @@ class _Layer:
                 self.weights[f"{name}.weight"] = (torch.rand(config.HEAD_DIM, generator=self.g) + 0.5).to(stored)
         self.cache: Any = c.unit("KVCache")(12)
         self.cache.key.fill_(float("nan")), self.cache.value.fill_(float("nan"))
-        self.index = c.rng.randrange(config.NUM_LAYERS)
+        self.index = config.NUM_LAYERS - 1
         self.tables = torch.randperm(12, generator=self.g)[:8].view(2, 4).to(torch.int32)
         self.attention = c.unit("Attention")(self.weights, self.cache, self.index)
 

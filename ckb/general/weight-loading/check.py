@@ -23,7 +23,7 @@ INDEX = "model.safetensors.index.json"
 
 
 def check_every_tensor_arrives(c: Candidate) -> Iterator[Finding]:
-    """Each name with its own content, in the engine's dtype; narrower floats widened where the engine computes in fp32."""
+    """Each name with its own content, in the engine's dtype; narrower floats widened for an fp32 engine."""
     stored = ["BF16"] if c.facts.weight_dtype == "bf16" else ["F32", "BF16", "F16"]
     wanted = torch.bfloat16 if c.facts.weight_dtype == "bf16" else torch.float32
     for dtype in stored:

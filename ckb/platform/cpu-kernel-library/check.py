@@ -87,10 +87,17 @@ def check_cache_is_keyed_by_content(c: Candidate) -> Iterator[Finding]:
 
 def check_concurrent_starts(c: Candidate) -> Iterator[Finding]:
     """Several processes may start at once on a cold cache: each gets a whole library."""
-    answers: list[int] = []
+    answers: list[object] = []
+
+    def start_up(load: Callable[[], Any]) -> None:
+        try:
+            answers.append(load().answer())
+        except Exception as error:
+            answers.append(error)
+
     with tempfile.TemporaryDirectory(dir=c.tmp_path) as cache, ExitStack() as stack:
         loads = [stack.enter_context(_package(c, cache)) for _ in range(3)]
-        starts = [threading.Thread(target=lambda f=f: answers.append(f().answer())) for f in loads]
+        starts = [threading.Thread(target=start_up, args=(load,)) for load in loads]
         for start in starts:
             start.start()
         for start in starts:

@@ -37,7 +37,5 @@ class Attention:
             query, key = self.q_norm(query), self.k_norm(key)
         query, key = apply_rope(query, cos, sin), apply_rope(key, cos, sin)
         self.kv_cache.write(self.layer, key, value, batch.slot_mapping)
-        attended = paged_attention(
-            query, self.kv_cache.key[self.layer], self.kv_cache.value[self.layer], batch
-        )
+        attended = paged_attention(query, self.kv_cache.key[self.layer], self.kv_cache.value[self.layer], batch)
         return self.o_proj(attended.flatten(1))

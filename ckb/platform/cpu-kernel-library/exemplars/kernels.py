@@ -53,11 +53,9 @@ def _build(library: Path) -> None:
         built = Path(scratch) / library.name
         command = [*_COMPILER, "-o", str(built), *map(str, sorted(_SOURCES.glob("*.cpp")))]
         try:
-            result = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=_BUILD_TIMEOUT_S
-            )
+            result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_BUILD_TIMEOUT_S)
         except FileNotFoundError:
-            raise RuntimeError("the kernels need a C++ compiler and there is no g++; install it (apt install g++)") from None
+            raise RuntimeError("the kernels need a compiler: install g++ (apt install g++)") from None
         if result.returncode != 0:
             raise RuntimeError(f"the kernels do not build:\n{' '.join(command)}\n{result.stderr}")
         os.replace(built, library)
