@@ -12,6 +12,7 @@ from metainfer.forge.evidence import REQUIRED_GATES
 from metainfer.forge.local import LocalForge
 from metainfer.forge.plumbing import RefUpdate
 from metainfer.forge.protocol import Identity, PublishRequest
+from metainfer.gates.report import Evidence, GateReport
 from metainfer.generate.manifest import Generator, Manifest, ModelRecord, UnitRecord
 
 ENGINE = "tiny-cpu"
@@ -29,6 +30,7 @@ def manifest(
         "package": engine.replace("-", "_"),
         "input_hash": input_hash,
         "generator": Generator(version="0.1.0", tools={"ruff": "1"}),
+        "spec_path": f"specs/{engine}.yaml",
         "spec": {"workload": {"max_model_len": 128, "max_concurrency": 4}},
         "model": ModelRecord(digest="sha256:m", source={}, licence="apache-2.0", facts={}),
         "facts": {"chat": True, "completions": True, "platform": "cpu-x86-avx2", "weight_dtype": "bf16"},
@@ -51,27 +53,20 @@ def manifest(
 
 
 def evidence(input_hash: str = "sha256:aa", verdicts: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """As the gates write it; verdicts that they never give ("skipped", "absent") are put in by hand."""
     given = dict.fromkeys(REQUIRED_GATES, "passed") | dict(verdicts or {})
     reports = [
-        {
-            "gate": gate,
-            "verdict": verdict,
-            "figures": {},
-            "findings": [],
-            "seconds": 0.1,
-            "reproduce": f"metainfer gate {gate}",
-        }
+        GateReport(
+            gate=gate, verdict="passed", figures={}, findings=[], seconds=0.1, reproduce=f"metainfer gate {gate}"
+        )
         for gate, verdict in given.items()
         if verdict != "absent"
     ]
-    return {
-        "schema": "metainfer/evidence/v1",
-        "input_hash": input_hash,
-        "machine": {"cpu": "test"},
-        "gates": reports,
-        "bench": None,
-        "created": "2026-12-01T00:00:00Z",
-    }
+    made = Evidence(input_hash=input_hash, machine={"cpu": "test"}, gates=reports, created="2026-12-01T00:00:00Z")
+    plain: dict[str, Any] = json.loads(made.encode())
+    for report in plain["gates"]:
+        report["verdict"] = given[report["gate"]]
+    return plain
 
 
 def engine_files(
