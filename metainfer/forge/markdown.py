@@ -21,8 +21,8 @@ _SPECIAL = {
     "#": f"#{_BREAK}",
     **{character: f"\\{character}" for character in "\\`*_[]|~$"},
 }
-# Addresses that forges link by themselves, issue numbers in their other spelling, and workflow commands.
-_LINKS = re.compile(r"::|://|(?i:\bwww\.)|(?i:\bgh-)(?=\d)")
+# Where to break addresses that forges link by themselves, the other spelling of issue numbers, and `::`.
+_LINKS = re.compile(r"(?<=:)(?=:|//)|(?i:(?<=www)(?=\.))|(?i:(?<=gh)(?=-\d))")
 _CODE_UNSAFE = str.maketrans({"`": "'", "|": "¦"})
 
 
@@ -46,7 +46,7 @@ def visible(text: str, *, keep_lines: bool = False) -> str:
 def inline(value: object, limit: int = 300) -> str:
     """`value` as plain text within a line or a table cell, at most about `limit` characters before escaping."""
     text = _shorten(" ".join(visible(_plain(value)).split()), limit)
-    broken = _LINKS.sub(lambda found: f"{found[0][0]}\u2060{found[0][1:]}", text)
+    broken = _LINKS.sub("\u2060", text)
     escaped = "".join(_SPECIAL.get(character, character) for character in broken)
     return escaped.replace("\u2060", _BREAK)
 

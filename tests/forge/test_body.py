@@ -6,7 +6,7 @@ import html
 import re
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from metainfer.bench.environment import Noise
@@ -208,7 +208,9 @@ def test_any_report_gives_a_bounded_body(manifest: Any, gates: Any, bench: Any, 
     assert "<!--" not in text
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=400, deadline=None)
+@example(":::")
+@example("_www.e.org")
 @given(st.text(alphabet=st.sampled_from("@#:/`\\|<>!-[]()&;w.gGhH1a \u200b\u2060\n\t*_"), max_size=60))
 def test_escaped_text_stays_on_its_line_and_in_its_cell(text: str) -> None:
     for shown in (inline(text), code(text)):
