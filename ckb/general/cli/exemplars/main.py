@@ -7,11 +7,11 @@ import json
 import os
 import random
 import shutil
-import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import mean
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; 0 is success, 2 a wrong argument, model or setting (said on stderr)."""
-    args = _parser().parse_args(argv)
+    """Run one command: 0 is success, 2 a wrong argument, model or setting, named on stderr."""
+    args = _parse(argv)
     try:
         args.run(args)
     except (OSError, ValueError) as error:
@@ -33,48 +33,45 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=config.ENGINE_NAME)
     commands = parser.add_subparsers(required=True, metavar="fetch|serve|generate|bench")
+    fetch = commands.add_parser("fetch", help="check a model folder and copy it into the cache")
+    fetch.set_defaults(run=_fetch)
+    fetch.add_argument("--from", type=Path, required=True, dest="source", metavar="DIR")
+
     engine = argparse.ArgumentParser(add_help=False)
     engine.add_argument("--model", type=Path, default=_cached_model(), help="default: %(default)s")
     engine.add_argument("--threads", type=int, help="default: one per core")
-    engine.add_argument("--kv-blocks", type=int, default=config.NUM_KV_BLOCKS)
     engine.add_argument("--max-concurrency", type=int, default=config.MAX_CONCURRENCY)
-
-    fetch = commands.add_parser("fetch", help="check a model folder and copy it into the cache")
-    fetch.add_argument("--from", type=Path, required=True, dest="source", metavar="DIR")
-    fetch.set_defaults(run=_fetch)
-
+    engine.add_argument("--kv-blocks", type=int, default=config.NUM_KV_BLOCKS)
     serve = commands.add_parser("serve", parents=[engine], help="answer over HTTP")
+    serve.set_defaults(run=_serve)
     serve.add_argument("--host", default="127.0.0.1")
     serve.add_argument("--port", type=int, default=8000)
     serve.add_argument("--api-key", default=os.environ.get("ENGINE_API_KEY"), help="or $ENGINE_API_KEY")
-    serve.set_defaults(run=_serve)
-
     generate = commands.add_parser("generate", parents=[engine], help="answer one prompt")
+    generate.set_defaults(run=_generate)
     generate.add_argument("prompt")
     generate.add_argument("--max-tokens", type=int, default=256)
     generate.add_argument("--temperature", type=float, default=0.0)
     if S.chat:
         generate.add_argument("--raw", action="store_true", help="leave the chat template out")
-    generate.set_defaults(run=_generate)
-
     bench = commands.add_parser("bench", parents=[engine], help="measure; the last line is JSON")
+    bench.set_defaults(run=_bench)
     bench.add_argument("--requests", type=int, default=4, help="sent all at once")
     bench.add_argument("--prompt-tokens", type=int, default=128)
     bench.add_argument("--output-tokens", type=int, default=64)
-    bench.set_defaults(run=_bench)
-    return parser
+    return parser.parse_args(argv)
 
 
 def _cached_model() -> Path:
-    models = os.environ.get("METAINFER_MODELS", Path.home() / ".cache/metainfer/models")
-    return Path(models) / config.MODEL_DIGEST.removeprefix("sha256:")
+    models = os.environ.get("METAINFER_MODELS") or Path.home() / ".cache/metainfer/models"
+    return Path(models, config.MODEL_DIGEST.removeprefix("sha256:"))
 
 
 def _load(args: argparse.Namespace) -> LLMEngine:
-    from .units import LLMEngine  # brings torch, which `--help` can do without
+    from .units import LLMEngine  # here, not above: it brings torch
 
     if not args.model.is_dir():
         raise ValueError(f"{args.model}: no model there; use --model DIR, or fetch --from DIR first")
@@ -91,15 +88,13 @@ def _fetch(args: argparse.Namespace) -> None:
     from .units import load_weights
 
     target = _cached_model()
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as scratch:
-            copy = Path(scratch, "model")
-            shutil.copytree(args.source, copy, ignore=shutil.ignore_patterns(".*"))
-            load_weights(copy, config.MODEL_DIGEST)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as scratch:
+        copy = Path(scratch, "model")
+        shutil.copytree(args.source, copy, ignore=shutil.ignore_patterns(".*"))
+        load_weights(copy, config.MODEL_DIGEST)
+        if not target.exists():
             copy.rename(target)
-    else:
-        load_weights(target, config.MODEL_DIGEST)
     print(target)
 
 
@@ -112,14 +107,14 @@ def _serve(args: argparse.Namespace) -> None:
     service = app.state.service
 
     class DrainingServer(uvicorn.Server):
-        """After the first signal what runs may end and what is new gets 503; a second ends all."""
+        """At the first signal what runs may end and what is new gets 503; the second ends all."""
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             self.should_exit = self.force_exit = service.draining
             service.draining = True
 
         async def on_tick(self, counter: int) -> bool:
-            self.should_exit |= service.draining and not service.open_calls
+            self.should_exit |= service.draining and service.num_open == 0
             return await super().on_tick(counter)
 
     DrainingServer(uvicorn.Config(app, host=args.host, port=args.port)).run()
@@ -129,11 +124,10 @@ def _generate(args: argparse.Namespace) -> None:
     from .units import SamplingParams
 
     engine = _load(args)
+    prompt = engine.codec.encode(args.prompt)
     if S.chat:
-        messages = [{"role": "user", "content": args.prompt}]
-        prompt = engine.codec.encode(args.prompt) if args.raw else engine.codec.encode_chat(messages)
-    else:
-        prompt = engine.codec.encode(args.prompt)
+        if not args.raw:
+            prompt = engine.codec.encode_chat([{"role": "user", "content": args.prompt}])
     room = max(1, config.MAX_MODEL_LEN - len(prompt))
     engine.add_request(prompt, SamplingParams(min(args.max_tokens, room), args.temperature))
     while engine.has_work:
@@ -143,37 +137,30 @@ def _generate(args: argparse.Namespace) -> None:
 
 
 def _bench(args: argparse.Namespace) -> None:
-    """Random prompts sent all at once; each request's first token and time per later token."""
+    """Random prompts, sent all at once and answered greedily to a fixed length."""
     from .units import SamplingParams
 
     engine = _load(args)
     params = SamplingParams(args.output_tokens, temperature=0.0, ignore_eos=True)
     rng = random.Random(0)
-    started_s = time.perf_counter()
-    times_s: dict[int, list[float]] = {}
+    times_s: dict[int, list[float]] = {}  # of each request's tokens
+    began_s = time.perf_counter()
     for _ in range(args.requests):
         prompt = [rng.randrange(config.VOCAB_SIZE) for _ in range(args.prompt_tokens)]
         times_s[engine.add_request(prompt, params).seq_id] = []
     while engine.has_work:
-        outputs = engine.step()
-        for output in outputs:
-            times_s[output.seq.seq_id].append(time.perf_counter() - started_s)
-    wall_s = time.perf_counter() - started_s
+        for output in engine.step():
+            times_s[output.seq.seq_id].append(time.perf_counter() - began_s)
+    wall_s = time.perf_counter() - began_s
+    gaps = [(own[-1] - own[0]) / (len(own) - 1) for own in times_s.values() if len(own) > 1]
     figures = {
-        "requests": args.requests,
-        "prompt_tokens": args.prompt_tokens,
-        "output_tokens": args.output_tokens,
-        "ttft_ms": 1e3 * statistics.mean(times[0] for times in times_s.values()),
-        "tpot_ms": 1e3
-        * statistics.mean(
-            (times[-1] - times[0]) / max(1, len(times) - 1) for times in times_s.values()
-        ),
-        "output_tokens_per_s": args.requests * args.output_tokens / wall_s,
+        "ttft_ms": round(1000 * mean(own[0] for own in times_s.values()), 3),
+        "tpot_ms": round(1000 * mean(gaps), 3) if gaps else None,
+        "output_tokens_per_s": round(args.requests * args.output_tokens / wall_s, 3),
     }
-    print("TTFT = first token - arrival; TPOT = (last - first token) / (tokens - 1); means")
-    for name, value in figures.items():
-        print(f"{name:>20} {value:10.2f}")
-    print(json.dumps(figures))
+    print("TTFT is the time of a request's first token, TPOT that of each later one; both are means")
+    print(*(f"{name:20} {figure}" for name, figure in figures.items()), sep="\n")
+    print(json.dumps({"requests": args.requests, "prompt_tokens": args.prompt_tokens, **figures}))
 
 
 if __name__ == "__main__":

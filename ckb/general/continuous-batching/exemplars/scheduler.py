@@ -24,18 +24,15 @@ class Chunk:
 
 
 class Scheduler:
-    """First come, first served: at most `max_concurrency` sequences run, and a step computes at most `token_budget` tokens.
+    """Serves first what came first: `max_concurrency` sequences run, `token_budget` tokens a step.
 
-    The budget covers a token for each running sequence, so that decodes never wait and the oldest prompt
-    always gets on.
+    The budget has a token for each running sequence: decodes never wait, the oldest prompt always
+    gets on.
     """
 
     def __init__(self, block_manager: BlockManager, max_concurrency: int, token_budget: int) -> None:
         if not 1 <= max_concurrency <= token_budget:
-            raise ValueError(
-                f"max_concurrency: {max_concurrency} sequences do not fit a step of {token_budget} tokens; "
-                "it must be at least 1 and at most the token budget"
-            )
+            raise ValueError(f"max_concurrency: {max_concurrency} is not from 1 to {token_budget}")
         self.block_manager = block_manager
         self.max_concurrency = max_concurrency
         self.token_budget = token_budget
@@ -58,12 +55,12 @@ class Scheduler:
             chunks.append(Chunk(seq, seq.num_computed_tokens, length))
             self.block_manager.allocate(seq, seq.num_computed_tokens + length)
             budget -= length
-            if budget == 0:  # before the next is admitted: a later admission may find more in the prefix cache
+            if budget == 0:  # and not after the next admission: later, it may find more cached
                 break
         return chunks
 
     def advance(self, chunks: list[Chunk]) -> None:
-        """Note that `chunks` are computed: their full blocks become known to the prefix cache."""
+        """Note that `chunks` are computed; their full blocks become known to later prompts."""
         for chunk in chunks:
             chunk.seq.num_computed_tokens += chunk.length
             self.block_manager.commit(chunk.seq)
@@ -86,11 +83,14 @@ class Scheduler:
         return None
 
     def _in_order(self) -> Iterator[Sequence]:
-        """Decodes, then prompts under way, then waiting ones, which are admitted as they are asked for."""
-        yield from [seq for seq in self.running if seq.num_generated > 0]
-        yield from [seq for seq in self.running if seq.num_generated == 0]
+        """Who runs, then who waits, admitted as asked for.
+
+        The next is admitted only once all prompts before it fit the step, so whoever still is at
+        its prompt runs last, after all decodes.
+        """
+        yield from list(self.running)
         while self.waiting and len(self.running) < self.max_concurrency:
             if not self.block_manager.admit(self.waiting[0]):
-                break
+                return  # nobody overtakes
             self.running.append(self.waiting.popleft())
             yield self.running[-1]

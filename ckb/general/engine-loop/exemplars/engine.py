@@ -38,7 +38,7 @@ class StepOutput:
 
 
 class LLMEngine:
-    """Model, cache, scheduler and tokenizer of one deployment. Not thread-safe: one thread owns it."""
+    """Model, cache, scheduler and tokenizer. Not thread-safe: one thread at a time."""
 
     def __init__(
         self,
@@ -64,13 +64,27 @@ class LLMEngine:
     def has_work(self) -> bool:
         return self.scheduler.has_work
 
+    def check_request(self, prompt_token_ids: list[int], params: SamplingParams) -> None:
+        """Raise ValueError `field: why` for what no step could ever serve. Safe from any thread."""
+        count, limit = len(prompt_token_ids), config.MAX_MODEL_LEN
+        if not count:
+            raise ValueError("prompt: is empty; at least one token is needed")
+        if min(prompt_token_ids) < 0 or max(prompt_token_ids) >= config.VOCAB_SIZE:
+            raise ValueError(f"prompt: token ids must be from 0 to {config.VOCAB_SIZE - 1}")
+        if count >= limit:
+            raise ValueError(f"prompt: {count} tokens of at most {limit} leave none for an answer")
+        if count + params.max_tokens > limit:
+            raise ValueError(
+                f"max_tokens: a prompt of {count} tokens leaves {limit - count} of {limit}, "
+                f"not {params.max_tokens}"
+            )
+
     def add_request(self, prompt_token_ids: list[int], params: SamplingParams) -> Sequence:
-        """Queue a prompt. Raises ValueError `field: why` if no step could ever serve it."""
-        _check_prompt(prompt_token_ids, params)
+        """Queue a prompt. Raises ValueError as `check_request` does."""
+        self.check_request(prompt_token_ids, params)
         seq = Sequence(next(self._next_seq_id), prompt_token_ids, params)
-        self._detokenizers[seq.seq_id] = (
-            self.codec.detokenizer(params.stop) if S.stop else self.codec.detokenizer()
-        )
+        detokenizer = self.codec.detokenizer(params.stop) if S.stop else self.codec.detokenizer()
+        self._detokenizers[seq.seq_id] = detokenizer
         self.scheduler.add(seq)
         return seq
 
@@ -81,7 +95,7 @@ class LLMEngine:
 
     @torch.inference_mode()
     def step(self) -> list[StepOutput]:
-        """Compute one batch; an output for every sequence that got a token (none while a prompt is under way)."""
+        """Compute one batch. A sequence whose prompt is still under way has no output yet."""
         chunks = self.scheduler.schedule()
         if not chunks:
             return []
@@ -121,42 +135,21 @@ class LLMEngine:
         return StepOutput(seq, token, text, seq.finish_reason)
 
 
-def _check_prompt(prompt_token_ids: list[int], params: SamplingParams) -> None:
-    if not prompt_token_ids:
-        raise ValueError("prompt: is empty; at least one token is needed")
-    for token_id in prompt_token_ids:
-        if not 0 <= token_id < config.VOCAB_SIZE:
-            raise ValueError(
-                f"prompt: token id {token_id} is not in the vocabulary of {config.VOCAB_SIZE}"
-            )
-    room = config.MAX_MODEL_LEN - len(prompt_token_ids)
-    if room < 1:
-        raise ValueError(
-            f"prompt: {len(prompt_token_ids)} tokens leave no room for an answer; "
-            f"prompt and answer together may have {config.MAX_MODEL_LEN} tokens"
-        )
-    if params.max_tokens > room:
-        raise ValueError(
-            f"max_tokens: {params.max_tokens} is more than the {room} that a prompt of "
-            f"{len(prompt_token_ids)} tokens leaves of {config.MAX_MODEL_LEN}"
-        )
-
-
 def _check_memory(model_dir: Path, num_kv_blocks: int) -> None:
-    """Refuse a cache that is too small for one request, or too large for this machine."""
-    if num_kv_blocks * config.BLOCK_SIZE < config.MAX_MODEL_LEN:
+    """Refuse a KV cache too small for one request, or too large for the machine."""
+    size = num_kv_blocks * config.BLOCK_SIZE
+    if size < config.MAX_MODEL_LEN:
         raise ValueError(
-            f"num_kv_blocks: {num_kv_blocks} blocks of {config.BLOCK_SIZE} tokens hold "
-            f"{num_kv_blocks * config.BLOCK_SIZE}, less than one request of {config.MAX_MODEL_LEN}"
+            f"num_kv_blocks: {num_kv_blocks} blocks of {config.BLOCK_SIZE} tokens hold {size}, "
+            f"less than one request of {config.MAX_MODEL_LEN}"
         )
     token_bytes = 2 * config.NUM_LAYERS * config.NUM_KV_HEADS * config.HEAD_DIM * 4
-    kv_bytes = num_kv_blocks * config.BLOCK_SIZE * token_bytes
     weight_bytes = sum(file.stat().st_size for file in model_dir.glob("*.safetensors"))
     memory = Path("/proc/meminfo").read_text(encoding="ascii")
     available = int(memory.split("MemAvailable:")[1].split()[0]) * 1024
-    if weight_bytes + kv_bytes > available:
+    if weight_bytes + size * token_bytes > available:
         raise ValueError(
-            f"num_kv_blocks: {num_kv_blocks} blocks × {config.BLOCK_SIZE} tokens × {token_bytes} bytes "
-            f"= {kv_bytes:,} bytes, with {weight_bytes:,} of weights more than the "
-            f"{available:,} that this machine has available; fewer blocks serve fewer requests at once"
+            f"num_kv_blocks: {size} tokens × {token_bytes} bytes = {size * token_bytes:,}, with "
+            f"{weight_bytes:,} bytes of weights more than the {available:,} that are available; "
+            f"use fewer blocks"
         )

@@ -1,4 +1,4 @@
-"""The OpenAI-compatible HTTP server: one thread owns the engine, the event loop the connections."""
+"""The OpenAI-compatible HTTP server."""
 
 from __future__ import annotations
 
@@ -6,82 +6,71 @@ import asyncio
 import hmac
 import json
 import logging
-import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from queue import SimpleQueue
 from typing import Any, ClassVar, Literal
 
-from fastapi import Depends, FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .config import ENGINE_NAME, MAX_MODEL_LEN
 from .facts import S
-from .units import LLMEngine, SampledToken, SamplingParams, Sequence, StepOutput, TextCodec
+from .units import LLMEngine, SamplingParams, Sequence, StepOutput, TextCodec
 
 _LOG = logging.getLogger("uvicorn.error")
 _MAX_BODY_BYTES = (1 << 20) + 128 * MAX_MODEL_LEN  # ample for the longest prompt
-_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _SAMPLING_FIELDS = {"temperature", "top_p", "top_k", "ignore_eos", "seed"}
+_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # of histograms
 _Prompt = tuple[list[int], SamplingParams]
 
 
 def create_app(engine: LLMEngine, *, api_key: str | None = None) -> FastAPI:
     """The application around `engine`; with `api_key`, `/v1` asks for it as a bearer token."""
-    service = _Service(engine)
+    service = _Service(engine, api_key)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        service.start()
+        task = asyncio.create_task(service.run())
         yield
-        service.stop()
+        task.cancel()
 
-    def admission(request: Request) -> None:
-        sent = request.headers.get("authorization", "").encode("latin-1")
-        if api_key is not None and not hmac.compare_digest(sent, f"Bearer {api_key}".encode()):
-            raise _ApiError(401, "the API key is missing or wrong", code="invalid_api_key")
-        if service.draining:
-            raise _ApiError(503, "the server is shutting down")
-
-    app = FastAPI(title=ENGINE_NAME, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(title=ENGINE_NAME, lifespan=lifespan, openapi_url=None)
     app.state.service = service
-    app.add_middleware(_cap_bodies)
-    for kind in (_ApiError, RequestValidationError, HTTPException, Exception):
+    for kind in (_ApiError, HTTPException, Exception):
         app.add_exception_handler(kind, _on_error)
     if S.chat:
 
-        @app.post("/v1/chat/completions", dependencies=[Depends(admission)])
-        async def chat_completions(request: Request, body: _ChatBody) -> Response:
-            return await _answer(service, request, body)
+        @app.post("/v1/chat/completions")
+        async def chat_completions(request: Request) -> Response:
+            return await _answer(service, request, _ChatBody)
 
     if S.completions:
 
-        @app.post("/v1/completions", dependencies=[Depends(admission)])
-        async def completions(request: Request, body: _CompletionBody) -> Response:
-            return await _answer(service, request, body)
+        @app.post("/v1/completions")
+        async def completions(request: Request) -> Response:
+            return await _answer(service, request, _CompletionBody)
 
-    @app.get("/v1/models", dependencies=[Depends(admission)])
-    async def models() -> Response:
+    @app.get("/v1/models")
+    async def models(request: Request) -> Response:
+        service.check_key(request)
         model = {"id": ENGINE_NAME, "object": "model", "created": 0, "owned_by": "engine"}
         return JSONResponse({"object": "list", "data": [model | {"max_model_len": MAX_MODEL_LEN}]})
 
     @app.get("/health")
     async def health() -> Response:
-        status = service.failure or "ok"
-        return JSONResponse({"status": status}, 200 if status == "ok" else 503)
+        return JSONResponse({"status": service.failure or "ok"}, 503 if service.failure else 200)
 
     @app.get("/ready")
     async def ready() -> Response:
-        status = service.failure or ("draining" if service.draining else "ok")
-        return JSONResponse({"status": status}, 200 if status == "ok" else 503)
+        trouble = service.failure or ("draining" if service.draining else "")
+        return JSONResponse({"status": trouble or "ready"}, 503 if trouble else 200)
 
     @app.get("/metrics")
     async def metrics() -> Response:
@@ -103,9 +92,9 @@ if S.streaming:
 
 
 class _Body(_StrictModel):
-    """What both endpoints take, and how they word their answers."""
+    """What both endpoints take; each adds its prompt and how it words a choice."""
 
-    kind: ClassVar[str]
+    object: ClassVar[str]
     default_max_tokens: ClassVar[int]
     model: str
     max_tokens: int | None = None
@@ -121,7 +110,7 @@ class _Body(_StrictModel):
     if S.stop:
         stop: str | list[str] | None = None
     if S.streaming:
-        chunk_kind: ClassVar[str]
+        chunk_object: ClassVar[str]
         stream: bool | None = None
         stream_options: _StreamOptions | None = None
     else:
@@ -133,16 +122,16 @@ class _Body(_StrictModel):
             """How many alternatives to report for each token; None is no log-probabilities."""
             return self.logprobs
 
-    def prompts(self, codec: TextCodec) -> list[_Prompt]:
-        """What to run. Raises ValueError `field: why`."""
+    def prompts(self, codec: TextCodec) -> list[list[int]]:
+        """Token ids of each prompt. Raises ValueError `field: why`."""
         raise NotImplementedError
 
-    def choice(self, codec: TextCodec, place: int, outputs: list[StepOutput]) -> dict[str, Any]:
-        """What an answer says of these outputs of the sequence at `place`."""
+    def choice(self, codec: TextCodec, outputs: list[StepOutput]) -> dict[str, Any]:
+        """What an answer says of `outputs` of one sequence."""
         raise NotImplementedError
 
     def sampling_params(self, num_prompt_tokens: int) -> SamplingParams:
-        """Parameters for one prompt; they check their ranges. Raises ValueError `field: why`."""
+        """Parameters for one prompt, which check their ranges. Raises ValueError `field: why`."""
         given = self.model_dump(include=_SAMPLING_FIELDS, exclude_none=True)
         if S.stop:
             given["stop"] = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
@@ -151,10 +140,8 @@ class _Body(_StrictModel):
         if S.streaming:
             if self.stream_options and not self.stream:
                 raise ValueError("stream_options: allowed only with stream: true")
-        room = max(1, MAX_MODEL_LEN - num_prompt_tokens)
-        default = min(self.default_max_tokens, room)
-        given["max_tokens"] = default if self.max_tokens is None else self.max_tokens
-        return SamplingParams(**given)
+        default = min(self.default_max_tokens, max(1, MAX_MODEL_LEN - num_prompt_tokens))
+        return SamplingParams(default if self.max_tokens is None else self.max_tokens, **given)
 
 
 if S.chat:
@@ -164,14 +151,14 @@ if S.chat:
         content: str
 
     class _ChatBody(_Body):
-        kind = "chat.completion"
+        object = "chat.completion"
         default_max_tokens = MAX_MODEL_LEN
         messages: list[_Message] = Field(min_length=1)
         max_tokens: int | None = Field(
             None, validation_alias=AliasChoices("max_completion_tokens", "max_tokens")
         )
         if S.streaming:
-            chunk_kind = "chat.completion.chunk"
+            chunk_object = "chat.completion.chunk"
         if S.logprobs:
             logprobs: bool | None = None
             top_logprobs: int | None = None
@@ -181,222 +168,180 @@ if S.chat:
                     raise ValueError("top_logprobs: allowed only with logprobs: true")
                 return (self.top_logprobs or 0) if self.logprobs else None
 
-        def prompts(self, codec: TextCodec) -> list[_Prompt]:
-            token_ids = codec.encode_chat([message.model_dump() for message in self.messages])
-            return [(token_ids, self.sampling_params(len(token_ids)))]
+        def prompts(self, codec: TextCodec) -> list[list[int]]:
+            return [codec.encode_chat([message.model_dump() for message in self.messages])]
 
-        def choice(self, codec: TextCodec, place: int, outputs: list[StepOutput]) -> dict[str, Any]:
-            text = "".join(output.text for output in outputs)
-            choice: dict[str, Any] = {
-                "index": place,
-                "message": {"role": "assistant", "content": text},
-                "finish_reason": outputs[-1].finish_reason,
-            }
+        def choice(self, codec: TextCodec, outputs: list[StepOutput]) -> dict[str, Any]:
+            message = {"role": "assistant", "content": "".join(output.text for output in outputs)}
+            choice: dict[str, Any] = {"message": message, "finish_reason": outputs[-1].finish_reason}
             if S.logprobs:
-                tokens = [_chat_logprobs(codec, output.token) for output in outputs]
-                choice["logprobs"] = {"content": tokens} if self.logprobs else None
+                choice["logprobs"] = _chat_logprobs(codec, outputs) if self.logprobs else None
             return choice
 
 
 if S.completions:
 
     class _CompletionBody(_Body):
-        kind = "text_completion"
+        object = "text_completion"
         default_max_tokens = 16
         prompt: str | list[str] | list[int] | list[list[int]]
         if S.streaming:
-            chunk_kind = "text_completion"
+            chunk_object = "text_completion"
 
-        def prompts(self, codec: TextCodec) -> list[_Prompt]:
+        def prompts(self, codec: TextCodec) -> list[list[int]]:
             one = isinstance(self.prompt, str) or all(isinstance(part, int) for part in self.prompt)
-            prompts: list[Any] = [self.prompt] if one else list(self.prompt)
-            ids = [codec.encode(part) if isinstance(part, str) else part for part in prompts]
-            return [(token_ids, self.sampling_params(len(token_ids))) for token_ids in ids]
+            parts: list[Any] = [self.prompt] if one else list(self.prompt)
+            return [codec.encode(part) if isinstance(part, str) else part for part in parts]
 
-        def choice(self, codec: TextCodec, place: int, outputs: list[StepOutput]) -> dict[str, Any]:
-            choice: dict[str, Any] = {
-                "index": place,
-                "text": "".join(output.text for output in outputs),
-                "finish_reason": outputs[-1].finish_reason,
-            }
+        def choice(self, codec: TextCodec, outputs: list[StepOutput]) -> dict[str, Any]:
+            text = "".join(output.text for output in outputs)
+            choice: dict[str, Any] = {"text": text, "finish_reason": outputs[-1].finish_reason}
             if S.logprobs:
-                tokens = [output.token for output in outputs]
-                told = self.logprobs is not None
-                choice["logprobs"] = _completion_logprobs(codec, tokens) if told else None
+                wanted = self.logprobs is not None
+                choice["logprobs"] = _completion_logprobs(codec, outputs) if wanted else None
             return choice
 
 
 if S.logprobs:
 
-    def _chat_logprobs(codec: TextCodec, token: SampledToken) -> dict[str, Any]:
+    def _chat_logprobs(codec: TextCodec, outputs: list[StepOutput]) -> dict[str, Any]:
         def entry(token_id: int, logprob: float) -> dict[str, Any]:
             text = codec.token_text(token_id)
             utf8 = None if "\ufffd" in text else list(text.encode())  # part of a character has none
             return {"token": text, "logprob": _finite(logprob), "bytes": utf8}
 
-        chosen = entry(token.token_id, token.logprob)
-        return chosen | {"top_logprobs": [entry(*alternative) for alternative in token.top]}
+        tokens = [output.token for output in outputs]
+        tops = [{"top_logprobs": [entry(*pair) for pair in token.top]} for token in tokens]
+        chosen = [entry(token.token_id, token.logprob) for token in tokens]
+        return {"content": [one | top for one, top in zip(chosen, tops, strict=True)]}
 
-    def _completion_logprobs(codec: TextCodec, tokens: list[SampledToken]) -> dict[str, Any]:
-        tops = [{codec.token_text(i): _finite(p) for i, p in token.top} for token in tokens]
+    def _completion_logprobs(codec: TextCodec, outputs: list[StepOutput]) -> dict[str, Any]:
+        tokens = [output.token for output in outputs]
         return {
             "tokens": [codec.token_text(token.token_id) for token in tokens],
             "token_logprobs": [_finite(token.logprob) for token in tokens],
-            "top_logprobs": tops,
+            "top_logprobs": [
+                {codec.token_text(i): _finite(logprob) for i, logprob in token.top} for token in tokens
+            ],
         }
 
     def _finite(logprob: float) -> float:
         return max(logprob, -9999.0)  # JSON has no infinity
 
 
-class _Service(threading.Thread):
-    """Owns the engine: whoever wants something of it posts an action, which is run between steps."""
+class _Service:
+    """Owns the engine: steps it in a thread, and does what others want of it between two steps."""
 
-    def __init__(self, engine: LLMEngine) -> None:
-        super().__init__(name="engine", daemon=True)
+    def __init__(self, engine: LLMEngine, api_key: str | None) -> None:
         self.engine = engine
         self.metrics = _Metrics(engine)
         self.failure = ""
         self.draining = False
-        self.open_calls: set[_Call] = set()
-        self._inbox: SimpleQueue[Callable[[], object]] = SimpleQueue()
-        self._calls: dict[int, _Call] = {}  # by seq_id
-        self._stopped = False
+        self.num_open = 0  # calls under way
+        self._bearer = None if api_key is None else f"Bearer {api_key}".encode()
+        self._inbox: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
+        self._call_of: dict[int, _Call] = {}  # by seq_id
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
 
-    def run(self) -> None:
-        while not self._stopped:
+    def check_key(self, request: Request) -> None:
+        sent = request.headers.get("authorization", "").encode()
+        if self._bearer is not None and not hmac.compare_digest(sent, self._bearer):
+            raise _ApiError(401, "the API key is missing or wrong", code="invalid_api_key")
+
+    async def run(self) -> None:
+        while True:
             if self.engine.has_work and self._inbox.empty():
-                self._step()
+                await self._step()
             else:
-                self._inbox.get()()
+                (await self._inbox.get())()
 
-    def stop(self) -> None:
-        self._inbox.put(lambda: setattr(self, "_stopped", True))
-        self.join()
-
-    def post(self, action: Callable[[], object]) -> None:
-        self._inbox.put(action)
-
-    def admit(self, call: _Call, prompts: list[_Prompt]) -> None:
+    async def outputs(
+        self, request: Request, prompts: list[_Prompt]
+    ) -> AsyncIterator[tuple[int, StepOutput]]:
+        """Every token as it comes, with the place of its prompt; left early, all is aborted."""
+        call = _Call()
+        watcher = asyncio.create_task(self._drop_when_gone(request, call))
+        self.num_open += 1
+        self._inbox.put_nowait(lambda: self._admit(call, prompts))
+        running = len(prompts)
         try:
-            if self.failure:
-                raise _ApiError(503, self.failure)
-            for token_ids, params in prompts:
-                seq = self.engine.add_request(token_ids, params)
-                call.sequences.append(seq)
-                self._calls[seq.seq_id] = call
-            call.tell(None)
-        except Exception as refusal:
-            self.drop(call)
-            call.tell(refusal)
-
-    def drop(self, call: _Call) -> None:
-        for seq in call.sequences:
-            if self._calls.pop(seq.seq_id, None):
-                self.engine.abort(seq.seq_id)
-                self.metrics.requests.labels("abort").inc()
-
-    def _step(self) -> None:
-        began_s = time.perf_counter()
-        try:
-            outputs = self.engine.step()
-        except Exception as error:  # nobody knows what the cache holds now: fail all, and say so
-            _LOG.exception("the engine failed")
-            self.failure = f"the engine failed: {type(error).__name__}: {error}"
-            for call in set(self._calls.values()):
-                self.drop(call)
-                call.tell(_ApiError(500, self.failure))
-            return
-        for output in outputs:
-            call = self._calls[output.seq.seq_id]
-            self.metrics.observe(output, began_s, call.arrived_s)
-            if output.finish_reason:
-                del self._calls[output.seq.seq_id]
-            call.tell(output)
-
-
-class _Call:
-    """One HTTP call: a sequence per prompt, and what the engine thread tells the event loop of them."""
-
-    def __init__(self, service: _Service, request: Request) -> None:
-        self.sequences: list[Sequence] = []
-        self.arrived_s = time.perf_counter()
-        self._service = service
-        self._loop = asyncio.get_running_loop()
-        self._events: asyncio.Queue[StepOutput | Exception | None] = asyncio.Queue()
-        self._watcher = asyncio.create_task(self._end_when_gone(request))
-
-    def tell(self, event: StepOutput | Exception | None) -> None:
-        """From the engine thread: a token, the error that ends the call, or None: it is admitted."""
-        self._loop.call_soon_threadsafe(self._events.put_nowait, event)
-
-    async def open(self, prompts: list[_Prompt]) -> None:
-        """Queue all prompts, or none. Raises ValueError `field: why` if the engine refuses one."""
-        self._service.open_calls.add(self)
-        self._service.post(lambda: self._service.admit(self, prompts))
-        if isinstance(refusal := await self._events.get(), Exception):
-            self.close()
-            raise refusal
-
-    async def outputs(self) -> AsyncIterator[tuple[int, StepOutput]]:
-        """Every token as it comes, with the place of its prompt. Left early, all is aborted."""
-        running = len(self.sequences)
-        try:
-            while running and (event := await self._events.get()):
+            while running:
+                event = await call.events.get()
                 if isinstance(event, Exception):
                     raise event
                 running -= event.finish_reason is not None
-                yield self.sequences.index(event.seq), event
+                yield call.sequences.index(event.seq), event
         finally:
-            self.close()
+            watcher.cancel()
+            self.num_open -= 1
+            self._inbox.put_nowait(lambda: self._drop(call))
 
-    def close(self) -> None:
-        self._watcher.cancel()
-        self._service.open_calls.discard(self)
-        self._service.post(lambda: self._service.drop(self))
+    async def _step(self) -> None:
+        began_s = time.perf_counter()
+        try:
+            outputs = await asyncio.get_running_loop().run_in_executor(self._thread, self.engine.step)
+        except Exception as error:  # nobody knows what the cache holds now: fail all, and say so
+            _LOG.exception("the engine failed")
+            self.failure = f"the engine failed: {type(error).__name__}: {error}"
+            for call in set(self._call_of.values()):
+                self._drop(call)
+                call.events.put_nowait(_ApiError(500, self.failure))
+            return
+        for output in outputs:
+            call = self._call_of[output.seq.seq_id]
+            self.metrics.observe(output, began_s, call.arrived_s)
+            if output.finish_reason:
+                del self._call_of[output.seq.seq_id]
+            call.events.put_nowait(output)
 
-    async def _end_when_gone(self, request: Request) -> None:
-        """Notice at once that the client has gone, be it in the middle of a long prompt."""
+    def _admit(self, call: _Call, prompts: list[_Prompt]) -> None:
+        for token_ids, params in prompts:
+            call.sequences.append(self.engine.add_request(token_ids, params))
+            self._call_of[call.sequences[-1].seq_id] = call
+
+    def _drop(self, call: _Call) -> None:
+        for seq in call.sequences:
+            if self._call_of.pop(seq.seq_id, None):
+                self.engine.abort(seq.seq_id)
+                self.metrics.requests.labels("abort").inc()
+
+    async def _drop_when_gone(self, request: Request, call: _Call) -> None:
+        """Notice a client that goes away, be it in the middle of a long prompt."""
         while (await request.receive())["type"] != "http.disconnect":
             pass
-        self.tell(_ApiError(499, "the client went away"))
-        self.close()
+        self._inbox.put_nowait(lambda: self._drop(call))
+        call.events.put_nowait(_ApiError(499, "the client went away"))
 
-    def usage(self) -> dict[str, Any]:
-        prompt = sum(seq.num_prompt_tokens for seq in self.sequences)
-        completion = sum(seq.num_generated for seq in self.sequences)
-        cached = sum(seq.num_cached_tokens for seq in self.sequences)
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": cached},
-        }
+
+class _Call:
+    """One HTTP call: a sequence per prompt, and what the service has to tell of them."""
+
+    def __init__(self) -> None:
+        self.sequences: list[Sequence] = []
+        self.events: asyncio.Queue[StepOutput | Exception] = asyncio.Queue()
+        self.arrived_s = time.perf_counter()
 
 
 class _Metrics:
     """What `/metrics` shows, in a registry of this application's own."""
 
     def __init__(self, engine: LLMEngine) -> None:
-        self.registry = CollectorRegistry()
+        registry = self.registry = CollectorRegistry()
         blocks, scheduler = engine.block_manager, engine.scheduler
-        gauges: dict[str, Callable[[], float]] = {
+        for name, read in {
             "kv_blocks_free": lambda: blocks.num_free,
             "kv_blocks_cached": lambda: blocks.num_cached,
             "kv_blocks_used": lambda: blocks.num_used,
             "kv_blocks_total": lambda: blocks.num_blocks,
             "requests_running": lambda: len(scheduler.running),
             "requests_waiting": lambda: len(scheduler.waiting),
-        }
-        for name, read in gauges.items():
-            Gauge(name, name.replace("_", " "), registry=self.registry).set_function(read)
-        self.requests = Counter("requests", "ended, by reason", ["reason"], registry=self.registry)
-        self.tokens = Counter("tokens", "of ended requests", ["kind"], registry=self.registry)
-        self.ttft = self._seconds("time_to_first_token", "from arrival to the first token")
-        self.tpot = self._seconds("time_per_output_token", "of the step, per token after the first")
-
-    def _seconds(self, name: str, text: str) -> Histogram:
-        return Histogram(f"{name}_seconds", text, buckets=_SECONDS, registry=self.registry)
+        }.items():
+            Gauge(name, name.replace("_", " "), registry=registry).set_function(read)
+        self.requests = Counter("requests", "ended, by reason", ["reason"], registry=registry)
+        self.tokens = Counter("tokens", "of ended requests", ["kind"], registry=registry)
+        ttft, tpot = "time_to_first_token_seconds", "time_per_output_token_seconds"
+        self.ttft = Histogram(ttft, "from arrival", registry=registry, buckets=_SECONDS)
+        self.tpot = Histogram(tpot, "of its step", registry=registry, buckets=_SECONDS)
 
     def observe(self, output: StepOutput, step_began_s: float, arrived_s: float) -> None:
         seq, now_s = output.seq, time.perf_counter()
@@ -411,56 +356,100 @@ class _Metrics:
             self.tokens.labels("generated").inc(seq.num_generated)
 
 
-async def _answer(service: _Service, request: Request, body: _Body) -> Response:
-    if body.model != ENGINE_NAME:
-        raise _ApiError(404, f"model: only {ENGINE_NAME!r} is served here", code="model_not_found")
+async def _answer(service: _Service, request: Request, kind: type[_Body]) -> Response:
+    service.check_key(request)
+    if service.draining or service.failure:
+        raise _ApiError(503, service.failure or "the server is shutting down")
+    body = _parse(kind, await _read(request))
     codec = service.engine.codec
     try:
-        prompts = await run_in_threadpool(body.prompts, codec)
-        call = _Call(service, request)
-        await call.open(prompts)
+        token_ids = await run_in_threadpool(body.prompts, codec)
+        prompts = [(prompt, body.sampling_params(len(prompt))) for prompt in token_ids]
+        for prompt, params in prompts:
+            service.engine.check_request(prompt, params)
     except ValueError as error:
         raise _ApiError(400, str(error)) from error
+    outputs = service.outputs(request, prompts)
+    answer_id = f"{kind.object.split('.')[0]}-{uuid.uuid4().hex}"
+    head = {"id": answer_id, "created": int(time.time()), "model": ENGINE_NAME}
     if S.streaming:
         if body.stream:
-            return StreamingResponse(_chunks(body, codec, call), media_type="text/event-stream")
-    outputs: list[list[StepOutput]] = [[] for _ in call.sequences]
-    async for place, output in call.outputs():
-        outputs[place].append(output)
-    choices = [body.choice(codec, place, told) for place, told in enumerate(outputs)]
-    return JSONResponse(_head(body.kind) | {"choices": choices, "usage": call.usage()})
+            return StreamingResponse(_chunks(head, body, codec, outputs), media_type="text/event-stream")
+    made: list[list[StepOutput]] = [[] for _ in prompts]
+    async for place, output in outputs:
+        made[place].append(output)
+    head["object"] = kind.object
+    head["choices"] = [{"index": i} | body.choice(codec, made[i]) for i in range(len(made))]
+    return JSONResponse(head | {"usage": _usage([own[-1].seq for own in made])})
 
 
-def _head(kind: str) -> dict[str, Any]:
-    answer_id = f"{kind.split('.')[0]}-{uuid.uuid4().hex}"
-    return {"id": answer_id, "object": kind, "created": int(time.time()), "model": ENGINE_NAME}
+async def _read(request: Request) -> bytes:
+    """The body; what is too large is thrown away as it comes."""
+    body = bytearray()
+    async for part in request.stream():
+        if len(body) <= _MAX_BODY_BYTES:
+            body += part
+    if len(body) > _MAX_BODY_BYTES:
+        raise _ApiError(413, f"the body may have {_MAX_BODY_BYTES:,} bytes")
+    return bytes(body)
+
+
+def _parse(kind: type[_Body], text: bytes) -> _Body:
+    try:
+        body = kind.model_validate_json(text)
+    except ValidationError as error:
+        detail = error.errors(include_input=False)[0]
+        field = ".".join(map(str, detail["loc"])) or "body"
+        unknown = detail["type"] == "extra_forbidden"
+        why = "is not supported" if unknown else detail["msg"]
+        raise _ApiError(400, f"{field}: {why}") from error
+    if body.model != ENGINE_NAME:
+        raise _ApiError(404, f"model: only {ENGINE_NAME!r} is served here", code="model_not_found")
+    return body
+
+
+def _usage(sequences: list[Sequence]) -> dict[str, Any]:
+    prompt = sum(seq.num_prompt_tokens for seq in sequences)
+    completion = sum(seq.num_generated for seq in sequences)
+    cached = {"cached_tokens": sum(seq.num_cached_tokens for seq in sequences)}
+    counts = {"prompt_tokens": prompt, "completion_tokens": completion}
+    return counts | {"total_tokens": prompt + completion, "prompt_tokens_details": cached}
 
 
 if S.streaming:
 
-    async def _chunks(body: _Body, codec: TextCodec, call: _Call) -> AsyncIterator[str]:
+    async def _chunks(
+        head: dict[str, Any],
+        body: _Body,
+        codec: TextCodec,
+        outputs: AsyncIterator[tuple[int, StepOutput]],
+    ) -> AsyncIterator[str]:
         """Server-sent events: a chunk for each piece of text, the usage if asked for, `[DONE]`."""
-        head = _head(body.chunk_kind)
+        head["object"] = body.chunk_object
         with_usage = body.stream_options is not None and body.stream_options.include_usage
         if with_usage:
             head["usage"] = None
-        begun = False
+        ended: list[Sequence] = []
+        if S.chat:
+            begun = False
         try:
-            async for place, output in call.outputs():
-                worth_it = bool(output.text or output.finish_reason)
+            async for place, output in outputs:
+                silent = not output.text and output.finish_reason is None
                 if S.logprobs:
-                    worth_it = worth_it or output.seq.params.logprobs is not None
-                if not worth_it:
+                    silent = silent and output.seq.params.logprobs is None
+                if silent:
                     continue
-                choice = body.choice(codec, place, [output])
+                if output.finish_reason:
+                    ended.append(output.seq)
+                choice = {"index": place} | body.choice(codec, [output])
                 if S.chat:
                     if message := choice.pop("message", None):
-                        # Clients join the pieces of every field, so the role may be told only once.
+                        # Clients join what comes for a field, so the role is told only once.
                         choice["delta"] = {"content": message["content"]} if begun else message
-                begun = True
+                        begun = True
                 yield _event(head | {"choices": [choice]})
             if with_usage:
-                yield _event(head | {"choices": [], "usage": call.usage()})
+                yield _event(head | {"choices": [], "usage": _usage(ended)})
             yield "data: [DONE]\n\n"
         except _ApiError as error:  # too late for a status
             yield _event(error.body)
@@ -476,45 +465,14 @@ class _ApiError(Exception):
         super().__init__(message)
         self.status = status
         field = message.partition(": ")[0]
-        self.body = {
-            "error": {
-                "message": message,
-                "type": "invalid_request_error" if status < 500 else "server_error",
-                "param": field if " " not in field else None,
-                "code": code,
-            }
-        }
+        param = field if " " not in field else None
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
-    if isinstance(error, RequestValidationError):
-        detail = error.errors()[0]
-        field = ".".join(str(part) for part in detail["loc"][1:])
-        why = "is not supported" if detail["type"] == "extra_forbidden" else detail["msg"]
-        error = _ApiError(400, f"{field}: {why}")
-    elif isinstance(error, HTTPException):
+    if isinstance(error, HTTPException):
         error = _ApiError(error.status_code, str(error.detail))
     elif not isinstance(error, _ApiError):
         error = _ApiError(500, "the server failed; its log says how")
     return JSONResponse(error.body, error.status)
-
-
-def _cap_bodies(app: ASGIApp) -> ASGIApp:
-    """Around `app`: a body that is too large is thrown away as it comes, and answered by 413."""
-
-    async def capped(scope: Scope, receive: Receive, send: Send) -> None:
-        size = 0
-
-        async def receive_part() -> Message:
-            nonlocal size
-            message = await receive()
-            size += len(message.get("body", b""))
-            while size > _MAX_BODY_BYTES and message.get("more_body"):
-                message = await receive()
-            if size > _MAX_BODY_BYTES:
-                raise HTTPException(413, f"the body may have {_MAX_BODY_BYTES:,} bytes")
-            return message
-
-        await app(scope, receive_part, send)
-
-    return capped

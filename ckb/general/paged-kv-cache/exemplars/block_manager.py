@@ -12,8 +12,8 @@ from .units import Sequence
 class BlockManager:
     """Hands out blocks of `block_size` tokens and remembers full ones by what they hold.
 
-    Every block is in exactly one place: free, cached (full, known by hash, used by nobody) or used. A sequence is
-    admitted only with a promise of all blocks it may ever need, so that a running one never has to be preempted.
+    A block is free, cached (full, known by its hash, used by nobody) or used. A sequence is admitted
+    only with a promise of all blocks it may ever need: none that runs has to be preempted.
     """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
@@ -39,9 +39,9 @@ class BlockManager:
         return len(self._users)
 
     def admit(self, seq: Sequence) -> bool:
-        """Promise `seq` its worst case and give it the blocks of its prompt that are known; False if there are too few."""
+        """Promise `seq` its worst case and give it the known blocks of its prompt, or do nothing."""
         hashes = self._known_prefix(seq)
-        hits = [self._block_of[block_hash] for block_hash in hashes]
+        hits = [self._block_of[known] for known in hashes]
         needed = -(-(seq.num_prompt_tokens + seq.params.max_tokens) // self.block_size) - len(hits)
         revived = sum(block in self._cached for block in hits)
         if needed > len(self._free) + len(self._cached) - revived - sum(self._promised.values()):
@@ -59,7 +59,7 @@ class BlockManager:
         """Grow `seq.block_table` until it has room for `num_tokens` tokens."""
         while len(seq.block_table) * self.block_size < num_tokens:
             if self._promised[seq.seq_id] == 0:
-                raise RuntimeError(f"sequence {seq.seq_id} needs more blocks than were promised to it")
+                raise RuntimeError(f"sequence {seq.seq_id} needs more blocks than it was promised")
             self._promised[seq.seq_id] -= 1
             block = self._free.pop() if self._free else self._evict()
             self._users[block] = 1
@@ -71,26 +71,25 @@ class BlockManager:
             parent = seq.block_hashes[-1] if seq.block_hashes else b""
             block_hash = self._hash(parent, seq, index)
             seq.block_hashes.append(block_hash)
-            if block_hash not in self._block_of:  # else a twin was computed at the same time: one is enough
+            if block_hash not in self._block_of:  # a twin of one that is known stays unknown
                 self._block_of[block_hash] = seq.block_table[index]
                 self._hash_of[seq.block_table[index]] = block_hash
 
     def free(self, seq: Sequence) -> None:
-        """Take back the blocks and the promise of `seq`; known blocks stay cached until room is needed."""
+        """Take back all blocks of `seq`; known ones stay cached until their room is needed."""
         self._promised.pop(seq.seq_id, None)
-        for block in reversed(seq.block_table):  # the end of a prompt is evicted before its beginning
+        for block in reversed(seq.block_table):  # a prompt's end is evicted before its beginning
             self._users[block] -= 1
-            if self._users[block] > 0:
-                continue
-            del self._users[block]
-            if block in self._hash_of:
-                self._cached[block] = None
-            else:
-                self._free.append(block)
+            if self._users[block] == 0:
+                del self._users[block]
+                if block in self._hash_of:
+                    self._cached[block] = None
+                else:
+                    self._free.append(block)
         seq.block_table = []
 
     def _known_prefix(self, seq: Sequence) -> list[bytes]:
-        """Hashes of the leading prompt blocks that are known, short of the last token: that one must be computed."""
+        """Hashes of the leading blocks that are known; the last prompt token is always computed."""
         hashes: list[bytes] = []
         for index in range((seq.num_prompt_tokens - 1) // self.block_size):
             block_hash = self._hash(hashes[-1] if hashes else b"", seq, index)
@@ -100,7 +99,7 @@ class BlockManager:
         return hashes
 
     def _hash(self, parent: bytes, seq: Sequence, index: int) -> bytes:
-        """SHA-256 over the parent's hash and the block's tokens, so over all tokens up to the block's end."""
+        """SHA-256 over the parent's hash and the block's tokens: over all up to the block's end."""
         tokens = seq.token_ids[index * self.block_size : (index + 1) * self.block_size]
         return hashlib.sha256(parent + array("q", tokens).tobytes()).digest()
 

@@ -11,22 +11,22 @@ from torch import Tensor
 from .facts import S
 from .units import Sequence
 
-_MIN_TEMPERATURE = 1e-6  # below, fp32 would divide by zero; the draw is greedy long before
-_FIRST_NUCLEUS = 256  # candidates looked at before the whole vocabulary is sorted
+_MIN_TEMPERATURE = 1e-6  # less would be zero in fp32; the draw is greedy long before
+_LIKELY = 256  # candidates to try before the whole vocabulary is sorted
 
 
 @dataclass(frozen=True, slots=True)
 class SampledToken:
-    """A chosen token; log-probabilities are those of the raw distribution, before temperature and filters."""
+    """A chosen token, with log-probabilities before temperature and filters if asked for."""
 
     token_id: int
     if S.logprobs:
-        logprob: float = math.nan  # unless the request asks for it
+        logprob: float = math.nan
         top: tuple[tuple[int, float], ...] = ()  # the most likely tokens, best first
 
 
 def sample(logits: Tensor, sequences: list[Sequence]) -> list[SampledToken]:
-    """Choose a token per row of logits [rows, vocab] fp32, row i for sequences[i]; rows do not affect each other."""
+    """Choose a token per row of logits [sequences, vocab] fp32; no row affects another."""
     token_ids: list[int] = logits.argmax(dim=-1).tolist()
     for row, seq in enumerate(sequences):
         if seq.params.temperature > 0:
@@ -39,7 +39,7 @@ def sample(logits: Tensor, sequences: list[Sequence]) -> list[SampledToken]:
 
 
 def _draw(row: Tensor, seq: Sequence) -> int:
-    """One token of row [vocab] fp32: temperature, top-k, top-p, then a single number of the request's own stream."""
+    """Temperature, top-k, top-p on row [vocab], then one number of the request's own stream."""
     params = seq.params
     scores = (row - row.max()) / max(params.temperature, _MIN_TEMPERATURE)
     candidates: Tensor | None = None  # [kept] int64; None is the whole vocabulary
@@ -56,9 +56,8 @@ def _draw(row: Tensor, seq: Sequence) -> int:
 
 
 def _nucleus(probs: Tensor, top_p: float) -> tuple[Tensor, Tensor]:
-    """The fewest most likely entries of probs [n] whose sum reaches `top_p`, and where they stood."""
-    size = min(_FIRST_NUCLEUS, probs.numel())
-    best, where = probs.topk(size)
+    """The fewest likeliest entries of probs [n] that sum to `top_p`, and where they stood."""
+    best, where = probs.topk(min(_LIKELY, probs.numel()))
     if best.sum() < top_p:
         best, where = probs.sort(descending=True)
     before = best.double().cumsum(dim=0) - best

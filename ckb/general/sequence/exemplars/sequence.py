@@ -63,7 +63,8 @@ def _check(field: str, value: Any, kind: type | tuple[type, ...], low: float, hi
     """Refuse what is not of the kind and between the bounds; NaN is between none."""
     right_kind = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
     if not (right_kind and low <= value <= high):
-        raise ValueError(f"{field}: must be {'whole and ' * (kind is int)}from {low} to {high}")
+        number = "a whole number" if kind is int else "a number"
+        raise ValueError(f"{field}: must be {number} from {low} to {high}")
 
 
 class Sequence:

@@ -15,7 +15,7 @@ from .facts import S
 
 _REPLACEMENT = "\ufffd"  # what half a character decodes to
 if S.chat:
-    _NAMED_TOKENS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+    _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
 class TextCodec:
@@ -26,11 +26,11 @@ class TextCodec:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         if S.chat:
-            self._template, self._named_tokens = _load_chat_template(folder)
+            self._template, self._template_values = _load_chat_template(folder)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a bare prompt, with the special tokens that the tokenizer puts around one."""
-        text.encode()  # a lone surrogate is a ValueError here, not a panic in the tokenizer
+        """Token ids of a bare prompt, with the special tokens that belong around one."""
+        _refuse_half_characters("prompt", text)
         return list(self._tokenizer.encode(text).ids)
 
     if S.chat:
@@ -38,16 +38,10 @@ class TextCodec:
         def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
             """Token ids of a conversation, open for the assistant's answer; ValueError if refused."""
             try:
-                text = self._template.render(
-                    messages=messages,
-                    tools=None,
-                    documents=None,
-                    add_generation_prompt=True,
-                    **self._named_tokens,
-                )
+                text = self._template.render(messages=messages, **self._template_values)
             except (TemplateError, TypeError) as error:
                 raise ValueError(f"messages: the chat template refuses them: {error}") from error
-            text.encode()
+            _refuse_half_characters("messages", text)
             return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def decode(self, token_ids: list[int]) -> str:
@@ -97,7 +91,7 @@ class Detokenizer:
             self._given = 0  # characters of before + pending that are decided
 
     def push(self, token_id: int) -> str:
-        """Text that this token decides: whole characters, none of which can belong to a stop string."""
+        """The text that is decided now: whole characters, none of which may belong to a stop."""
         self._pending.append(token_id)
         text = self._decode(self._before + self._pending)
         decided = text.rstrip(_REPLACEMENT)
@@ -144,30 +138,37 @@ if S.stop:
         return next((n for n in lengths if text.endswith(stop[:n])), 0)
 
 
+def _refuse_half_characters(field: str, text: str) -> None:
+    """JSON can spell half a surrogate pair, which is no character; the tokenizer would panic."""
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError(f"{field}: has half a surrogate pair, which is no character")
+
+
 if S.chat:
 
-    def _load_chat_template(folder: Path) -> tuple[Template, dict[str, str]]:
-        """The compiled chat template, and the named tokens (`bos_token`, …) that it may mention."""
+    def _load_chat_template(folder: Path) -> tuple[Template, dict[str, Any]]:
+        """The compiled chat template, and what it sees beside the messages."""
         config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
         file = folder / "chat_template.jinja"
         source = file.read_text(encoding="utf-8") if file.exists() else config.get("chat_template")
-        if isinstance(source, list):  # several by name
-            source = next((entry["template"] for entry in source if entry["name"] == "default"), None)
+        if isinstance(source, list):  # several, by name
+            source = {entry["name"]: entry["template"] for entry in source}.get("default")
         if not source:
             raise ValueError(f"{folder}: the tokenizer has no chat template, which chat needs")
-        tokens = {f"{name}_token": config.get(f"{name}_token") for name in _NAMED_TOKENS}
-        texts = {k: v["content"] if isinstance(v, dict) else v for k, v in tokens.items()}
+        values: dict[str, Any] = {"tools": None, "documents": None, "add_generation_prompt": True}
+        for name in _NAMED_TOKENS:
+            if token := config.get(name):
+                values[name] = token["content"] if isinstance(token, dict) else token
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
         )
         environment.filters["tojson"] = _to_json
         environment.globals["raise_exception"] = _raise_exception
-        environment.globals["strftime_now"] = lambda format: datetime.now().strftime(format)
-        return environment.from_string(source), {k: v for k, v in texts.items() if v is not None}
+        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+        return environment.from_string(source), values
 
     def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
-        """Jinja's own filter escapes HTML, which no model was trained on."""
-        return json.dumps(value, ensure_ascii=ensure_ascii, **options)
+        return json.dumps(value, ensure_ascii=ensure_ascii, **options)  # Jinja's escapes HTML
 
     def _raise_exception(message: str) -> NoReturn:
         raise TemplateError(message)
