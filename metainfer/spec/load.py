@@ -12,7 +12,7 @@ from metainfer.spec.models import Spec
 
 def load_spec(path: Path) -> Spec:
     """Read and validate a spec. Raises DocumentError with every problem as `file:line:column: …`."""
-    return Document.read(path).validate(Spec)
+    return Document.read(path, lenient=True).validate(Spec)
 
 
 class UnservedError(RefusedError):
@@ -35,24 +35,29 @@ def refuse_unserved(spec: Spec) -> None:
         if given not in served
     ]
     if complaints:
-        raise UnservedError(f"{spec.name}: " + "\n".join(complaints))
+        raise UnservedError("\n".join(f"{spec.name}: {complaint}" for complaint in complaints))
 
 
-def refuse_machine() -> None:
-    """Raise UnservedError if generated engines cannot run here: they need Linux on x86-64 with AVX2 and FMA."""
+def refuse_machine(spec: Spec | None = None) -> None:
+    """Raise UnservedError if the spec's engine (any engine, without a spec) cannot run on this machine.
+
+    They need Linux on x86-64 with AVX2 and FMA. A few milliseconds, so that it can come before everything else.
+    """
+    platform_name = spec.target.platform if spec else "cpu-x86-avx2"
     system, machine = platform.system(), platform.machine()
     if system != "Linux" or machine not in ("x86_64", "AMD64"):
         raise UnservedError(
-            f"this is {system} on {machine}; engines for cpu-x86-avx2 are built and judged on Linux x86-64. "
+            f"this is {system} on {machine}; engines for {platform_name} are built and judged on Linux x86-64. "
             "Run metainfer there: a container, a virtual machine or a CI runner will do"
         )
     flags = _cpu_flags()
     if missing := {"avx2", "fma"} - flags:
-        raise UnservedError(f"this CPU lacks {', '.join(sorted(missing))}, which cpu-x86-avx2 engines need")
+        raise UnservedError(f"this CPU lacks {', '.join(sorted(missing))}, which {platform_name} engines need")
 
 
 def _cpu_flags() -> set[str]:
-    for line in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines():
-        if line.startswith("flags"):
-            return set(line.partition(":")[2].split())
-    return set()
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError as error:
+        raise UnservedError(f"/proc/cpuinfo: {error.strerror}; it says whether this CPU has AVX2 and FMA") from error
+    return next((set(line.partition(":")[2].split()) for line in text.splitlines() if line.startswith("flags")), set())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -27,8 +27,17 @@ def _wheel(text: str) -> str:
     return text
 
 
+def _features(given: list[Feature]) -> list[Feature]:
+    """In one order, so that two specs that differ in the order alone make the same engine."""
+    if len(set(given)) != len(given):
+        raise ValueError("one is listed twice")
+    if not {"chat", "completions"} & set(given):
+        raise ValueError("list chat, completions or both, or nobody can ask anything")
+    return sorted(given, key=get_args(Feature).index)
+
+
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class HubSource(_Model):
@@ -62,16 +71,18 @@ class RandomSource(_Model):
     """Seeded random weights of a given architecture, for tests: same seed, same weights."""
 
     config: Annotated[dict[str, Any] | str, Field(description="A config.json as a mapping, or its path.")]
-    seed: Annotated[int, Field(ge=0, lt=2**32)]
+    seed: Annotated[int, Field(ge=0, lt=2**32, description="Of the random numbers; any other seed, other weights.")]
 
 
 class Source(_Model):
     """Where the model comes from: exactly one of these."""
 
-    hf: HubSource | None = None
-    path: Annotated[str | None, Field(description="Folder with config.json and safetensors.")] = None
-    gguf: GgufSource | None = None
-    random: RandomSource | None = None
+    hf: Annotated[HubSource | None, Field(description="A repository of the Hugging Face hub.")] = None
+    path: Annotated[
+        str | None, Field(description="Folder with config.json, safetensors and tokenizer, relative to the spec.")
+    ] = None
+    gguf: Annotated[GgufSource | None, Field(description="A GGUF file; it is dequantised once.")] = None
+    random: Annotated[RandomSource | None, Field(description="Seeded random weights, for tests.")] = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Source:
@@ -84,7 +95,7 @@ class Source(_Model):
 class Model(_Model):
     """The model. Its architecture is read from the checkpoint, never typed here."""
 
-    source: Source
+    source: Annotated[Source, Field(description="Where the weights and the tokenizer come from.")]
     licence: Annotated[str, Field(min_length=1, description="SPDX identifier, or the name the model's authors use.")]
 
 
@@ -104,9 +115,11 @@ class Parallel(_Model):
 class Precision(_Model):
     """In what the numbers are kept and computed."""
 
-    weights: WeightDtype = "bf16"
-    activations: Literal["fp32", "bf16"] = "fp32"
-    kv_cache: Literal["fp32", "fp16", "bf16", "int8"] = "fp32"
+    weights: Annotated[WeightDtype, Field(description="Of the matrices, as kept in memory.")] = "bf16"
+    activations: Annotated[Literal["fp32", "bf16"], Field(description="Of everything computed.")] = "fp32"
+    kv_cache: Annotated[
+        Literal["fp32", "fp16", "bf16", "int8"], Field(description="Of the keys and values kept per token.")
+    ] = "fp32"
 
 
 class Workload(_Model):
@@ -114,22 +127,22 @@ class Workload(_Model):
 
     max_model_len: Annotated[int, Field(ge=2, description="Tokens of prompt and output together.")]
     max_concurrency: Annotated[int, Field(ge=1, description="Requests that run at once.")]
-    optimise: Annotated[Literal["latency", "throughput"], Field(description="What to favour.")] = "latency"
+    optimise: Annotated[
+        Literal["latency", "throughput"],
+        Field(description="What to favour: one request's speed, or all requests' sum."),
+    ] = "latency"
 
 
 class Serving(_Model):
     """What clients may ask for. What is not listed is not in the engine, and refused by name."""
 
-    api: Literal["openai"] = "openai"
-    features: Annotated[list[Feature], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _an_endpoint(self) -> Serving:
-        if len(set(self.features)) != len(self.features):
-            raise ValueError("features: one is listed twice")
-        if not {"chat", "completions"} & set(self.features):
-            raise ValueError("features: list chat, completions or both, or nobody can ask anything")
-        return self
+    api: Annotated[Literal["openai"], Field(description="Whose HTTP API the server speaks.")] = "openai"
+    features: Annotated[
+        list[Feature],
+        Field(min_length=1),
+        AfterValidator(_features),
+        Field(description="Endpoints (at least one of chat, completions) and request fields."),
+    ]
 
 
 class Goals(_Model):
@@ -149,7 +162,10 @@ class Goals(_Model):
 class Generation(_Model):
     """Who writes the engine, and on what budget."""
 
-    backend: Literal["specializer", "agents"] = "specializer"
+    backend: Annotated[
+        Literal["specializer", "agents"],
+        Field(description="specializer: folds verified exemplars, offline; agents: language models write the units."),
+    ] = "specializer"
     reference: Annotated[
         Literal["none", "exemplars"], Field(description="What agents may see beside the contracts.")
     ] = "exemplars"
@@ -159,20 +175,22 @@ class Generation(_Model):
 class Spec(_Model):
     """One deployment."""
 
-    api_version: Annotated[Literal["metainfer/v1"], Field(alias="apiVersion")]
+    api_version: Annotated[
+        Literal["metainfer/v1"], Field(alias="apiVersion", description="Version of this file's format.")
+    ]
     name: Annotated[
         str,
         AfterValidator(_name),
         Field(description="Also the engine's folder, branch and tag prefix."),
     ]
-    model: Model
-    target: Target
-    parallel: Parallel = Parallel()
-    precision: Precision = Precision()
-    workload: Workload
-    serving: Serving
-    goals: Goals = Goals()
-    generation: Generation = Generation()
+    model: Annotated[Model, Field(description="What is served.")]
+    target: Annotated[Target, Field(description="On what machine.")]
+    parallel: Annotated[Parallel, Field(description="Over how many devices.")] = Parallel()
+    precision: Annotated[Precision, Field(description="With which number formats.")] = Precision()
+    workload: Annotated[Workload, Field(description="For how much work.")]
+    serving: Annotated[Serving, Field(description="To whom, and what they may ask for.")]
+    goals: Annotated[Goals, Field(description="How fast it must be.")] = Goals()
+    generation: Annotated[Generation, Field(description="How the engine is made.")] = Generation()
 
     def resolved(self) -> dict[str, Any]:
         """The spec as plain data with its defaults filled in: what the input hash covers."""

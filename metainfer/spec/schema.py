@@ -1,7 +1,8 @@
-"""The spec as JSON Schema, for editors: `specs/schema.json`."""
+"""The spec as JSON Schema, for editors: `python -m metainfer.spec.schema > specs/schema.json`."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from metainfer.files import pretty_json
@@ -22,3 +23,7 @@ def json_schema() -> dict[str, Any]:
 def schema_bytes() -> bytes:
     """The content of `specs/schema.json`."""
     return pretty_json(json_schema())
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(schema_bytes())
