@@ -1,0 +1,122 @@
+"""The static gate: what can be known of an engine without running any of it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from metainfer.gates.dead_code import check_path, unused_definitions
+from metainfer.gates.report import GateLog, GateReport, reproduction, run_gate
+from metainfer.gates.source_rules import check_reach
+from metainfer.gates.static_tools import run_compiler, run_mypy, run_ruff
+from metainfer.gates.subject import Subject, clean_subject
+from metainfer.gates.typed_in import check_cpp_literals, check_literals
+from metainfer.generate.manifest import EVIDENCE_NAME, MANIFEST_NAME, altered_files, read_manifest
+from metainfer.sandbox import Sandbox
+
+MAX_LINES = 1500
+"""Python and C++ of the package together: what one person reads in an hour."""
+_SUFFIXES = frozenset({".py", ".cpp", ".h", ".json", ".md", ".toml"})
+
+
+def static_gate(engine_dir: Path, sandbox: Sandbox, *, mypy_cache: Path | None = None) -> GateReport:
+    """Files as listed, compiled, linted, typed; imports allowed; no dead branches, no typed-in facts; small enough.
+
+    `mypy_cache`: where mypy keeps what it learned of torch; without it, a fresh one costs half a minute.
+    """
+
+    def body(log: GateLog) -> None:
+        check_files(engine_dir, log)
+        with clean_subject(engine_dir) as subject:
+            trees = _parse(subject, log)
+            for name, tree in trees.items():
+                _judge(subject, name, tree, log)
+            for module, line, message in unused_definitions(trees):
+                log.find(message, f"{subject.package}/{module}.py:{line}")
+            _judge_cpp(subject, log)
+            _judge_size(subject, log)
+            if len(trees) == len(subject.sources(".py")):
+                run_ruff(subject, log)
+                run_mypy(subject, log, mypy_cache)
+            run_compiler(subject, sandbox, log)
+
+    return run_gate("static", reproduction("static", engine_dir), body)
+
+
+def check_files(engine_dir: Path, log: GateLog) -> None:
+    """The folder holds exactly what the manifest lists: regular files of the known kinds, unchanged."""
+    for complaint in altered_files(engine_dir, read_manifest(engine_dir)):
+        log.find(complaint)
+    count = 0
+    for path in sorted(engine_dir.rglob("*")):
+        if "__pycache__" in path.relative_to(engine_dir).parts:
+            continue  # never copied to where the engine runs
+        name = path.relative_to(engine_dir).as_posix()
+        if path.is_symlink():
+            log.find("is a symbolic link", name)
+        elif path.is_file():
+            count += 1
+            if path.suffix not in _SUFFIXES:
+                log.find(f"is none of {', '.join(sorted(_SUFFIXES))}", name)
+            elif b"\0" in path.read_bytes():
+                log.find("is not text", name)
+        elif not path.is_dir():
+            log.find("is no regular file", name)
+    if not count - len([name for name in (MANIFEST_NAME, EVIDENCE_NAME) if (engine_dir / name).exists()]):
+        log.find("the engine has no files")
+    log.figure("files", count)
+
+
+def _parse(subject: Subject, log: GateLog) -> dict[str, ast.Module]:
+    """Module name to syntax tree, for every module that compiles."""
+    trees: dict[str, ast.Module] = {}
+    for path in subject.sources(".py"):
+        try:
+            text = path.read_text(encoding="utf-8")
+            trees[_module(subject, path)] = ast.parse(text)
+            compile(text, path.name, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as error:
+            log.find(f"does not compile: {error}", subject.shown(path))
+            trees.pop(_module(subject, path), None)
+    if "__init__" not in trees:
+        log.find(f"there is no package {subject.package}")
+    return trees
+
+
+def _module(subject: Subject, path: Path) -> str:
+    return path.relative_to(subject.package_dir).with_suffix("").as_posix()
+
+
+def _judge(subject: Subject, module: str, tree: ast.Module, log: GateLog) -> None:
+    complaints = [*check_reach(module.rpartition("/")[2], tree), *check_path(tree)]
+    if module != "config":
+        complaints += check_literals(tree, subject.config)
+    for line, message in sorted(complaints):
+        log.find(message, f"{subject.package}/{module}.py:{line}")
+
+
+def _judge_cpp(subject: Subject, log: GateLog) -> None:
+    for path in subject.sources(".cpp", ".h"):
+        if path.name != "constants.h":
+            text = path.read_text(encoding="utf-8", errors="replace")
+            for line, message in check_cpp_literals(text, subject.config):
+                log.find(message, f"{subject.shown(path)}:{line}")
+
+
+def _judge_size(subject: Subject, log: GateLog) -> None:
+    lines = dict(_lines(subject))
+    total = sum(lines.values())
+    log.figure("lines", total)
+    if total > MAX_LINES:
+        longest = ", ".join(f"{name} {count}" for name, count in _longest(lines))
+        log.find(f"{total} lines of Python and C++, more than {MAX_LINES}; the longest: {longest}", lines=total)
+
+
+def _lines(subject: Subject) -> Iterator[tuple[str, int]]:
+    for path in subject.sources(".py", ".cpp", ".h"):
+        yield path.name, len(path.read_bytes().splitlines())
+
+
+def _longest(lines: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(lines.items(), key=lambda item: -item[1])[:3]

@@ -1,0 +1,67 @@
+"""The model's facts stand in `config.py` and nowhere else: a literal elsewhere that repeats one is a typed-in fact."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from metainfer.gates.source_rules import Complaint
+
+# Each fact with the least value at which a literal is unlikely to mean something else.
+_FACTS = {
+    "VOCAB_SIZE": 17, "HIDDEN_SIZE": 17, "INTERMEDIATE_SIZE": 17, "EOS_TOKEN_IDS": 17, "MAX_MODEL_LEN": 17,
+    "NUM_HEADS": 9, "NUM_KV_HEADS": 9, "NUM_LAYERS": 9, "HEAD_DIM": 17,
+}  # fmt: skip
+_LONGEST_LIST = 16
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
+
+
+def model_numbers(config: Mapping[str, Any]) -> dict[int | float | str, str]:
+    """Values that belong in `config.py` alone, and the constant that holds each."""
+    numbers: dict[int | float | str, str] = {}
+    for name, least in _FACTS.items():
+        value = config.get(name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, int) and number >= least:
+                numbers.setdefault(number, name)
+    for name, kind in (("MODEL_DIGEST", str), ("ENGINE_NAME", str), ("ROPE_THETA", float)):
+        if isinstance(config.get(name), kind):
+            numbers.setdefault(config[name], name)
+    return numbers
+
+
+def check_literals(tree: ast.Module, config: Mapping[str, Any]) -> Iterator[Complaint]:
+    """Literals that repeat a fact. A round number counts only where it is compared, listed or part of a slice."""
+    numbers = model_numbers(config)
+    telling = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare | ast.Tuple | ast.List | ast.Set | ast.Slice)
+        for child in ast.iter_child_nodes(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str) and node.value is not True:
+            name = numbers.get(node.value)
+            if name and (not _is_round(node.value) or id(node) in telling):
+                yield node.lineno, f"{node.value!r} is {name}; import it from config.py"
+        elif isinstance(node, ast.Tuple | ast.List | ast.Set):
+            whole = [item for item in node.elts if isinstance(item, ast.Constant) and isinstance(item.value, int)]
+            if len(whole) > _LONGEST_LIST:
+                yield node.lineno, f"{len(whole)} numbers are typed in as a list"
+
+
+def check_cpp_literals(text: str, config: Mapping[str, Any]) -> Iterator[Complaint]:
+    """The same for C++, which has `constants.h`."""
+    numbers = {str(value): name for value, name in model_numbers(config).items() if not _is_round(value)}
+    code = _COMMENT.sub(lambda match: "\n" * match.group().count("\n"), text)
+    for line, words in enumerate(code.splitlines(), start=1):
+        for word in re.findall(r"(?<![\w.])\d+(?:\.\d+)?", words):
+            if word in numbers:
+                yield line, f"{word} is {numbers[word]}; take it from constants.h"
+
+
+def _is_round(value: object) -> bool:
+    """Powers of two and of ten, which code uses for its own reasons too."""
+    return isinstance(value, int) and (value & (value - 1) == 0 or str(value).strip("0") == "1")
