@@ -6,7 +6,7 @@ import datetime
 import re
 from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, model_validator
 
 from metainfer.ckb.predicates import Predicate, PredicateError, parse_predicate
 
@@ -32,14 +32,24 @@ def _predicate(text: str) -> str:
 
 
 def _inside(path: str) -> str:
-    if path.startswith("/") or "\\" in path or any(part in ("", ".", "..") for part in path.split("/")):
-        raise ValueError("must be a path inside the contract's folder, with forward slashes")
+    if "\\" in path or any(part.startswith(".") or not part for part in path.split("/")):
+        raise ValueError("must be a path inside the contract's folder, with forward slashes and no hidden parts")
     return path
+
+
+def _iso_date(text: str) -> str:
+    try:
+        if datetime.date.fromisoformat(text).isoformat() == text:
+            return text
+    except ValueError:
+        pass
+    raise ValueError("is not a date; write YYYY-MM-DD")
 
 
 ContractId = Annotated[str, AfterValidator(_contract_id)]
 PredicateText = Annotated[str, AfterValidator(_predicate)]
 InnerPath = Annotated[str, AfterValidator(_inside)]
+IsoDate = Annotated[str, AfterValidator(_iso_date)]
 Words = Annotated[str, Field(min_length=1)]
 
 
@@ -79,17 +89,24 @@ class Exemplar(_Model):
     """C++ files that travel with it, whole, into the engine's `csrc/`."""
 
 
+class PlatformFact(_Model):
+    """Something measured about a chip or library; knowledge for people and agents, no input of routing."""
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")]
+    statement: Words
+    figures: dict[str, float | int | str] = {}
+    """Name with its unit → value, e.g. `read_gb_s: 17.7`."""
+    measured_on: Words
+    """The machine and the versions of what was measured."""
+    date: IsoDate
+
+
 class Provenance(_Model):
     """Who brought the knowledge in, when, and where it is from."""
 
     author: Words
-    date: str
+    date: IsoDate
     sources: list[str] = []
-
-    @model_validator(mode="after")
-    def _is_a_date(self) -> Provenance:
-        datetime.date.fromisoformat(self.date)
-        return self
 
 
 class ContractFile(_Model):
@@ -108,6 +125,7 @@ class ContractFile(_Model):
     requires: list[ContractId] = []
     conflicts: list[ContractId] = []
     exemplars: list[Exemplar] = []
+    platform_facts: list[PlatformFact] = []
     provenance: Provenance
 
     @property
@@ -115,15 +133,36 @@ class ContractFile(_Model):
         return self.id.partition("/")[0]
 
     @model_validator(mode="after")
+    def _names_are_unique(self) -> ContractFile:
+        for kind, names in (
+            ("unit", [unit.name for unit in self.units]),
+            ("failure mode", [mode.id for mode in self.failure_modes]),
+            ("exemplar", [exemplar.path for exemplar in self.exemplars]),
+            ("required contract", self.requires),
+            ("platform fact", [fact.id for fact in self.platform_facts]),
+        ):
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                raise ValueError(f"the {kind} {', '.join(twice)} is listed twice")
+        return self
+
+    @model_validator(mode="after")
     def _exemplars_serve_declared_units(self) -> ContractFile:
         declared = {unit.name for unit in self.units}
         for exemplar in self.exemplars:
             if unknown := set(exemplar.units) - declared:
                 raise ValueError(f"exemplar {exemplar.path} serves {', '.join(sorted(unknown))}, not among the units")
+        return self
+
+    @model_validator(mode="after")
+    def _refers_to_lower_layers_and_others(self) -> ContractFile:
         rank = LAYERS.index(self.layer)
         for other in (*self.requires, *self.conflicts):
             if LAYERS.index(other.partition("/")[0]) > rank:
                 raise ValueError(f"{other} is in a higher layer than {self.layer}; only lower ones may be named")
+            if other == self.id:
+                raise ValueError("requires or conflicts with itself")
+        if self.platform_facts and self.layer != "platform":
+            raise ValueError("platform_facts belong to contracts of the platform layer")
         return self
 
 
@@ -138,10 +177,17 @@ class Mutant(_Model):
     why: Words
 
 
-class MutantsFile(_Model):
+class MutantsFile(RootModel[list[Mutant]]):
     """`mutants.yaml`: a list."""
 
-    mutants: list[Mutant]
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> MutantsFile:
+        names = [mutant.name for mutant in self.root]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"the mutant {', '.join(twice)} is listed twice")
+        return self
 
 
 class Contract(ContractFile):

@@ -12,7 +12,9 @@ from __future__ import annotations
 import ast
 import difflib
 import functools
-from collections.abc import Callable, Mapping
+import itertools
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +23,7 @@ from metainfer.errors import InputError
 
 Test = Callable[[Mapping[str, Any]], bool]
 _MAX_CHARACTERS = 2000
+_MAX_DEPTH = 32
 _CONSTANTS = {"true": True, "false": False, "True": True, "False": False}
 
 
@@ -52,26 +55,53 @@ def parse_predicate(text: str) -> Predicate:
     if len(text) > _MAX_CHARACTERS:
         raise PredicateError(f"{len(text)} characters; a predicate has at most {_MAX_CHARACTERS}", 1)
     source = " ".join(text.split())
+    for column, character in enumerate(source, 1):
+        # Python reads ﬁ as fi and full-width letters as plain ones; a reader of the predicate would not.
+        if not " " <= character <= "~":
+            raise PredicateError(f"{character!r} is not allowed; write plain ASCII", column)
     try:
-        tree = ast.parse(source, mode="eval")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes that the language does not have anyway
+            tree = ast.parse(source, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         column = getattr(error, "offset", None) or 1
         raise PredicateError(f"not an expression: {getattr(error, 'msg', error)}", column) from error
     mentioned: set[str] = set()
-    test = _compile(tree.body, mentioned)
+    test = _compile(tree.body, mentioned, 0)
     return Predicate(source, frozenset(mentioned), test)
 
 
-def _compile(node: ast.expr, mentioned: set[str]) -> Test:
+def satisfiable(*predicates: Predicate) -> dict[str, Any] | None:
+    """Facts for which all of them hold at once, or None. Tries every value of every fact mentioned."""
+    return _find(lambda facts: all(predicate(facts) for predicate in predicates), predicates)
+
+
+def implies(narrow: Predicate, wide: Predicate) -> dict[str, Any] | None:
+    """Facts for which `narrow` holds and `wide` does not: the counterexample, or None if `narrow` implies `wide`."""
+    return _find(lambda facts: narrow(facts) and not wide(facts), (narrow, wide))
+
+
+def _find(holds: Test, predicates: Iterable[Predicate]) -> dict[str, Any] | None:
+    names = sorted(frozenset().union(*(predicate.facts for predicate in predicates)))
+    for values in itertools.product(*(_DOMAINS[name] for name in names)):
+        facts = dict(zip(names, values, strict=True))
+        if holds(facts):
+            return facts
+    return None
+
+
+def _compile(node: ast.expr, mentioned: set[str], depth: int) -> Test:
+    if depth > _MAX_DEPTH:
+        raise _error(node, f"nested more than {_MAX_DEPTH} deep")
     match node:
         case ast.BoolOp(op=ast.And(), values=values):
-            parts = [_compile(value, mentioned) for value in values]
+            parts = [_compile(value, mentioned, depth + 1) for value in values]
             return lambda facts: all(part(facts) for part in parts)
         case ast.BoolOp(op=ast.Or(), values=values):
-            parts = [_compile(value, mentioned) for value in values]
+            parts = [_compile(value, mentioned, depth + 1) for value in values]
             return lambda facts: any(part(facts) for part in parts)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            inner = _compile(operand, mentioned)
+            inner = _compile(operand, mentioned, depth + 1)
             return lambda facts: not inner(facts)
         case ast.Compare(left=left, ops=[operator], comparators=[right]):
             return _comparison(left, operator, right, mentioned)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import difflib
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from metainfer.ckb.models import LAYERS, Contract, ContractFile, MutantsFile
+from metainfer.ckb.models import LAYERS, Contract, ContractFile, Mutant, MutantsFile
 from metainfer.errors import InputError
 from metainfer.files import canonical_json, sha256_bytes
 from metainfer.spec.document import Document, DocumentError
 
 CONTRACT_NAME, CHECK_NAME, MUTANTS_NAME = "contract.yaml", "check.py", "mutants.yaml"
+
+
+_CHECK = re.compile(r"^def (check_\w+)\(", re.MULTILINE)
 
 
 class KnowledgeError(InputError):
@@ -36,14 +41,16 @@ class KnowledgeBase:
             raise KnowledgeError([f"{root}: no such folder; a knowledge base is a folder of layers"])
         problems: list[str] = []
         contracts: dict[str, Contract] = {}
+        folders: dict[str, Path] = {}
         for folder in _contract_folders(root, problems):
+            folders[folder.relative_to(root).as_posix()] = folder
             try:
                 contract = _load_contract(root, folder)
             except DocumentError as error:
                 problems += error.problems
             else:
                 contracts[contract.id] = contract
-        problems += _reference_problems(root, contracts)
+        problems += _reference_problems(root, contracts, folders.keys())
         if problems:
             raise KnowledgeError(problems)
         return cls(root, contracts)
@@ -72,7 +79,7 @@ def _contract_folders(root: Path, problems: list[str]) -> Iterator[Path]:
 def _load_contract(root: Path, folder: Path) -> Contract:
     document = Document.read(folder / CONTRACT_NAME)
     file = document.validate(ContractFile)
-    problems = []
+    problems = [f"{path}: a link; knowledge is kept as plain files" for path in _files(folder) if path.is_symlink()]
     expected = folder.relative_to(root).as_posix()
     if file.id != expected:
         problems.append(f"{document.where(['id'])}: id is {file.id}, but the folder is {expected}")
@@ -80,45 +87,78 @@ def _load_contract(root: Path, folder: Path) -> Contract:
         for path in (exemplar.path, *exemplar.sources):
             if not (folder / path).is_file():
                 problems.append(f"{document.where(['exemplars', index])}: {path}: no such file")
-    if file.units and not (folder / CHECK_NAME).is_file():
-        problems.append(f"{folder}: has units but no {CHECK_NAME}; a contract without a check proves nothing")
+    problems += _check_problems(folder, document, file)
+    mutants: list[Mutant] = []
+    try:
+        mutants = _load_mutants(folder)
+    except DocumentError as error:
+        problems += error.problems
     if problems:
         raise DocumentError(problems)
-    mutants = _load_mutants(folder)
-    return Contract(**file.model_dump(), digest=_digest(folder), mutants=mutants.mutants)
+    return Contract(**file.model_dump(), digest=_digest(folder), mutants=mutants)
 
 
-def _load_mutants(folder: Path) -> MutantsFile:
+def _check_problems(folder: Path, document: Document, file: ContractFile) -> Iterator[str]:
+    path = folder / CHECK_NAME
+    if not path.is_file():
+        if file.units:
+            yield f"{folder}: has units but no {CHECK_NAME}; a contract without a check proves nothing"
+        return
+    checks = _CHECK.findall(path.read_text("utf-8", "replace"))
+    if not checks:
+        yield f"{path}: defines no check_* function; a check that does nothing proves nothing"
+    for index, mode in enumerate(file.failure_modes):
+        if mode.caught_by.startswith("check_") and mode.caught_by not in checks:
+            near = difflib.get_close_matches(mode.caught_by, checks, 1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(checks)}"
+            where = document.where(["failure_modes", index, "caught_by"])
+            yield f"{where}: {mode.id}: {CHECK_NAME} has no {mode.caught_by}; {hint}"
+
+
+def _load_mutants(folder: Path) -> list[Mutant]:
     path = folder / MUTANTS_NAME
     if not path.is_file():
-        return MutantsFile(mutants=[])
+        return []
     document = Document.read(path)
-    mutants = Document(document.path, {"mutants": document.data}, {}).validate(MutantsFile)
-    for mutant in mutants.mutants:
+    mutants = document.validate(MutantsFile).root
+    problems = []
+    for index, mutant in enumerate(mutants):
         target = folder / mutant.file
         count = target.read_text("utf-8").count(mutant.replace) if target.is_file() else 0
         if count != 1:
-            raise DocumentError([f"{path}: {mutant.name}: its text occurs {count} times in {mutant.file}, not once"])
+            where = document.where([index])
+            problems.append(f"{where}: {mutant.name}: its text occurs {count} times in {mutant.file}, not once")
+    if problems:
+        raise DocumentError(problems)
     return mutants
 
 
+def _files(folder: Path) -> list[Path]:
+    """What belongs to a contract; hidden files and compiled Python do not."""
+    return [
+        path
+        for path in sorted(folder.rglob("*"))
+        if not path.is_dir()
+        and not any(part.startswith(".") or part == "__pycache__" for part in path.relative_to(folder).parts)
+    ]
+
+
 def _digest(folder: Path) -> str:
-    files = {
-        path.relative_to(folder).as_posix(): sha256_bytes(path.read_bytes())
-        for path in folder.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    files = {path.relative_to(folder).as_posix(): sha256_bytes(path.read_bytes()) for path in _files(folder)}
     return sha256_bytes(canonical_json(files))
 
 
-def _reference_problems(root: Path, contracts: Mapping[str, Contract]) -> list[str]:
-    problems = [
-        f"{root / contract.id / CONTRACT_NAME}: {kind} {other}: no such contract"
-        for contract in contracts.values()
-        for kind, others in (("requires", contract.requires), ("conflicts with", contract.conflicts))
-        for other in others
-        if other not in contracts
-    ]
+def _reference_problems(root: Path, contracts: Mapping[str, Contract], known: Collection[str]) -> list[str]:
+    """References to contracts that do not exist; those whose own file is broken do."""
+    problems = []
+    for contract in contracts.values():
+        for field, others in (("requires", contract.requires), ("conflicts", contract.conflicts)):
+            for index, other in enumerate(others):
+                if other not in known:
+                    near = difflib.get_close_matches(other, known, 1)
+                    hint = f"; did you mean {near[0]}?" if near else ""
+                    where = Document.read(root / contract.id / CONTRACT_NAME).where([field, index])
+                    problems.append(f"{where}: {field}: there is no contract {other}{hint}")
     return problems + _cycle_problems(root, contracts)
 
 

@@ -1,0 +1,291 @@
+"""Compares two texts of one `check.py`: does the new one still notice what the old one did?
+
+A number is judged by how it is used. In `if error > TOLERANCE: yield …` a larger number notices less; in
+`if share < 0.8: yield …` a smaller one does; in `range(50)` fewer rounds do. Where use says nothing, the change is
+reported for a person to judge.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import re
+from collections.abc import Iterable, Iterator
+
+_TOLERANCE_NAME = re.compile(r"tol|eps|slack|margin|atol|rtol|max_error|threshold", re.IGNORECASE)
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_UPWARD: dict[type[ast.cmpop], int] = {ast.Gt: 1, ast.GtE: 1, ast.Lt: -1, ast.LtE: -1}
+"""The sign of a comparison: `a > b` becomes false as b grows."""
+
+
+def compare_checks(old: str, new: str) -> list[tuple[str, bool]]:
+    """Changes in words, each with whether it weakens the check."""
+    before = ast.parse(old)
+    try:
+        now = ast.parse(new)
+    except (SyntaxError, ValueError) as error:
+        return [(f"is no longer Python: {error}", True)]
+    rest = [ast.dump(_rest(tree)) for tree in (before, now)]
+    changes = [*_compare_functions(before, now), *_compare_constants(before, now)]
+    return changes + ([("classes or other statements of the file are revised", False)] if rest[0] != rest[1] else [])
+
+
+def _compare_functions(before: ast.Module, now: ast.Module) -> Iterator[tuple[str, bool]]:
+    old, new = _functions(before), _functions(now)
+    bounds_before, bounds_now = bound_directions(before), bound_directions(now)
+    for name, function in old.items():
+        if name not in new:
+            yield f"{name} is gone", name.startswith("check_")
+        elif ast.dump(_masked(function)) == ast.dump(_masked(new[name])):
+            yield from _compare_numbers(name, function, new[name], bounds_before)
+        else:
+            yield from _compare_bodies(name, function, new[name], bounds_before, bounds_now)
+    for name in new.keys() - old.keys():
+        if name.startswith("check_"):
+            yield f"a new check {name}", False
+
+
+def _compare_constants(before: ast.Module, now: ast.Module) -> Iterator[tuple[str, bool]]:
+    """Assignments of the module's own level."""
+    old, new, bounds = dict(_assignments(before)), dict(_assignments(now)), bound_directions(before)
+    for name, value in old.items():
+        if name not in new or ast.dump(value) == ast.dump(new[name]):
+            continue
+        if ast.dump(_masked(value)) == ast.dump(_masked(new[name])):
+            yield from _compare_numbers(name, value, new[name], bounds)
+        else:
+            fewer = _length(new[name]) < _length(value)
+            words = "has fewer entries" if fewer else "is rewritten"
+            yield f"{name} {words}: {_short(value)} becomes {_short(new[name])}", fewer
+
+
+def _compare_numbers(
+    name: str, old: ast.AST, new: ast.AST, bounds: dict[ast.Constant, int]
+) -> Iterator[tuple[str, bool]]:
+    """Two trees that differ in numbers at most."""
+    for before, now in zip(_numbers(old), _numbers(new), strict=True):
+        a, b = _value(before), _value(now)
+        if a == b:
+            continue
+        direction = bounds.get(before, 0)
+        weakens = direction * (b - a) > 0
+        judged = "a looser bound" if weakens else "a tighter bound" if direction else "a number whose use is to be read"
+        yield f"{name}: {a:g} becomes {b:g}, {judged}", weakens
+
+
+def _compare_bodies(
+    name: str,
+    old: _Function,
+    new: _Function,
+    bounds_before: dict[ast.Constant, int],
+    bounds_now: dict[ast.Constant, int],
+) -> Iterator[tuple[str, bool]]:
+    """Two functions of different shape: what can be counted is counted, the rest is for a person."""
+    found = False
+    for kinds, words, more_is_worse in (
+        ((ast.Yield, ast.YieldFrom, ast.Assert, ast.Raise), "places that report a finding", False),
+        ((ast.For, ast.While, ast.comprehension), "loops over cases", False),
+        ((ast.ExceptHandler,), "places that catch exceptions", True),
+        ((ast.Return, ast.Continue, ast.Break), "early ends", True),
+    ):
+        a, b = _count(old, kinds), _count(new, kinds)
+        if (b > a) if more_is_worse else (b < a):
+            found = True
+            yield f"{name}: {b} {words}, before {a}", True
+    a_max, b_max = _loosest(old, bounds_before), _loosest(new, bounds_now)
+    if a_max is not None and b_max is not None and b_max > a_max:
+        found = True
+        yield f"{name}: its loosest tolerance is {b_max:g}, before {a_max:g}", True
+    if not found:
+        yield f"{name} is rewritten: compare it by eye", False
+
+
+def _loosest(function: ast.AST, bounds: dict[ast.Constant, int]) -> float | None:
+    values = [_value(node) for node in _numbers(function) if bounds.get(node, 0) > 0]
+    return max((value for value in values if 0 < value < 1), default=None)
+
+
+def _functions(tree: ast.Module) -> dict[str, _Function]:
+    """Top-level functions and methods, by qualified name."""
+    found: dict[str, _Function] = {}
+    for node in tree.body:
+        if isinstance(node, _Function):
+            found[node.name] = node
+        elif isinstance(node, ast.ClassDef):
+            found.update({f"{node.name}.{item.name}": item for item in node.body if isinstance(item, _Function)})
+    return found
+
+
+def _assignments(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            yield node.targets[0].id, node.value
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            yield node.target.id, node.value
+
+
+def _rest(tree: ast.Module) -> ast.Module:
+    """What is neither a function nor a simple assignment nor an import."""
+    rest = copy.deepcopy(tree)
+    compared = _Function | ast.Assign | ast.AnnAssign | ast.Import | ast.ImportFrom
+    rest.body = [node for node in rest.body if not isinstance(node, compared) and not _is_docstring(node)]
+    for node in rest.body:
+        if isinstance(node, ast.ClassDef):
+            node.body = [item for item in node.body if not isinstance(item, _Function) and not _is_docstring(item)]
+    return rest
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _is_number(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool)
+
+
+def _numbers(tree: ast.AST) -> list[ast.Constant]:
+    """Numbers that may decide something: those within `Finding(…)` only decorate."""
+    found: list[ast.Constant] = []
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Constant) and _is_number(node):
+            found.append(node)
+        if not _is_finding(node):
+            pending += ast.iter_child_nodes(node)
+    return found
+
+
+def _value(node: ast.Constant) -> float:
+    return float(node.value)  # type: ignore[arg-type]  # _numbers yields int and float only
+
+
+def _masked(tree: ast.AST) -> ast.AST:
+    """A copy without numbers, docstrings and the words of findings."""
+    masked = copy.deepcopy(tree)
+    for node in ast.walk(masked):
+        if isinstance(node, ast.Constant) and _is_number(node):
+            node.value = 0
+        elif isinstance(node, ast.Call) and _is_finding(node):
+            node.args, node.keywords = [], []
+        elif isinstance(node, _Function) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return masked
+
+
+def _is_finding(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding"
+
+
+def _count(tree: ast.AST, kinds: tuple[type[ast.AST], ...]) -> int:
+    return sum(isinstance(node, kinds) for node in ast.walk(tree))
+
+
+def _length(node: ast.expr) -> int:
+    if isinstance(node, ast.Dict):
+        return len(node.keys)
+    return len(node.elts) if isinstance(node, ast.Tuple | ast.List | ast.Set) else 1
+
+
+def _short(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def bound_directions(tree: ast.Module) -> dict[ast.Constant, int]:
+    """For each number whose use says so: +1 if a larger one notices less, -1 if a smaller one does.
+
+    Constants and local names take the direction of their uses; a name used both ways, or in no comparison, has none
+    unless it is called like a tolerance.
+    """
+    return _Directions(tree).numbers
+
+
+class _Directions:
+    def __init__(self, tree: ast.Module) -> None:
+        self.numbers: dict[ast.Constant, int] = {}
+        self._names: dict[str, set[int]] = {}
+        self._values = [pair for node in ast.walk(tree) for pair in _targets(node)]
+        for node in ast.walk(tree):
+            self._visit(node)
+        # A tolerance may be computed from another: three rounds reach as far as anyone writes.
+        for _ in range(3):
+            for name, value in self._values:
+                self._bound(value, self._of_name(name))
+
+    def _visit(self, node: ast.AST) -> None:
+        match node:
+            case ast.If(test=test):
+                self._truth(test, -1 if _only_leaves(node.body) else 1)
+            case ast.IfExp(test=test) | ast.While(test=test):
+                self._truth(test, 1)
+            case ast.Assert(test=test):
+                self._truth(test, -1)
+            case ast.Call(func=ast.Name(id="range"), args=arguments):
+                for argument in arguments[-1:] if len(arguments) < 3 else arguments[1:2]:
+                    self._bound(argument, -1)
+            case ast.Call(keywords=keywords):
+                for keyword in keywords:
+                    if keyword.arg and (_TOLERANCE_NAME.search(keyword.arg) or keyword.arg in ("abs", "rel")):
+                        self._bound(keyword.value, 1)
+
+    def _truth(self, node: ast.expr, sign: int) -> None:
+        """`sign` is +1 where a true `node` leads to a finding, -1 where it prevents one."""
+        match node:
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                self._truth(operand, -sign)
+            case ast.BoolOp(values=values):
+                for value in values:
+                    self._truth(value, sign)
+            case ast.Compare(left=left, ops=operators, comparators=comparators):
+                operands = [left, *comparators]
+                for operator, a, b in zip(operators, operands, comparators, strict=False):
+                    self._bound(b, _UPWARD.get(type(operator), 0) * sign)
+                    self._bound(a, -_UPWARD.get(type(operator), 0) * sign)
+
+    def _bound(self, node: ast.expr, direction: int) -> None:
+        if direction == 0:
+            return
+        match node:
+            case ast.Constant() if _is_number(node):
+                self.numbers[node] = direction
+            case ast.Name(id=name):
+                self._names.setdefault(name, set()).add(direction)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                self._bound(operand, -direction)
+            case ast.BinOp(left=left, op=operator, right=right):
+                self._bound(left, direction)
+                self._bound(right, -direction if isinstance(operator, ast.Sub | ast.Div) else direction)
+            case ast.IfExp(body=body, orelse=orelse):
+                self._bound(body, direction)
+                self._bound(orelse, direction)
+            case ast.Call(func=ast.Name(id="max" | "min" | "float" | "int" | "abs"), args=arguments):
+                for argument in arguments:
+                    self._bound(argument, direction)
+            case ast.Call(func=ast.Attribute(attr="sqrt"), args=arguments):
+                for argument in arguments:
+                    self._bound(argument, direction)
+
+    def _of_name(self, name: str) -> int:
+        uses = self._names.get(name, set())
+        if len(uses) == 1:
+            return next(iter(uses))
+        return 1 if not uses and _TOLERANCE_NAME.search(name) else 0
+
+
+def _targets(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                yield target.id, node.value
+    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+        yield node.target.id, node.value
+
+
+def _only_leaves(body: Iterable[ast.stmt]) -> bool:
+    """Whether a branch does nothing but skip what follows."""
+    return all(
+        isinstance(statement, ast.Continue | ast.Break | ast.Pass)
+        or (isinstance(statement, ast.Return) and statement.value is None)
+        for statement in body
+    )

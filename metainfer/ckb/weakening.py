@@ -1,0 +1,130 @@
+"""What a change of knowledge takes back: checks that notice less, tolerances that grew, promises that went.
+
+Compares two states of a knowledge base by their text alone; nothing is run. A change that cannot be judged is reported
+as one to read, never as harmless: this is a lamp for reviewers, not a proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import yaml
+from pydantic import BaseModel
+
+from metainfer.ckb.check_diff import compare_checks
+from metainfer.ckb.models import ContractFile, Mutant, MutantsFile
+from metainfer.ckb.predicates import implies, parse_predicate
+from metainfer.ckb.store import CHECK_NAME, CONTRACT_NAME, MUTANTS_NAME
+from metainfer.spec.document import Document, DocumentError
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change in words. `weakens`: less is checked, promised or noticed than before."""
+
+    path: str
+    """Relative to the knowledge base."""
+    words: str
+    weakens: bool = False
+
+
+def compare(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[Change]:
+    """What differs between two knowledge bases, given as files by path; what weakens comes first."""
+    changes: list[Change] = []
+    for path in sorted(before.keys() | after.keys()):
+        old, new = before.get(path), after.get(path)
+        if old != new:
+            changes += _compare_file(path, old, new, after)
+    return sorted(changes, key=lambda change: not change.weakens)
+
+
+def _compare_file(path: str, old: bytes | None, new: bytes | None, after: Mapping[str, bytes]) -> Iterator[Change]:
+    folder, _, name = path.rpartition("/")
+    if new is None:
+        weakens = name in (CONTRACT_NAME, CHECK_NAME, MUTANTS_NAME)
+        yield Change(path, f"{'the whole contract' if name == CONTRACT_NAME else 'the file'} is removed", weakens)
+    elif old is None:
+        # The files of a new contract are told with the contract itself.
+        if name == CONTRACT_NAME or f"{folder}/{CONTRACT_NAME}" not in after:
+            yield Change(path, "is new")
+        elif not name.endswith(".yaml") and name != CHECK_NAME:
+            yield Change(path, "is a new file")
+    elif name == CONTRACT_NAME:
+        yield from _compare_contracts(path, old, new)
+    elif name == CHECK_NAME:
+        for words, weakens in compare_checks(old.decode("utf-8", "replace"), new.decode("utf-8", "replace")):
+            yield Change(path, words, weakens)
+    elif name == MUTANTS_NAME:
+        yield from _compare_mutants(path, old, new)
+    else:
+        yield Change(path, "is revised: engines made from it change")
+
+
+def _compare_contracts(path: str, old_data: bytes, new_data: bytes) -> Iterator[Change]:
+    old, new = _read(path, old_data, ContractFile), _read(path, new_data, ContractFile)
+    if old is None or new is None:
+        yield Change(path, "does not load, so nothing can be said about it", weakens=True)
+        return
+    for promise in old.invariants:
+        if promise not in new.invariants:
+            yield Change(path, f"the invariant “{promise}” is gone or reworded", weakens=True)
+    for promise in new.invariants:
+        if promise not in old.invariants:
+            yield Change(path, f"a new invariant: “{promise}”")
+    known, kept = {mode.id: mode for mode in old.failure_modes}, {mode.id: mode for mode in new.failure_modes}
+    for name in known.keys() - kept.keys():
+        yield Change(path, f"the failure mode {name} is forgotten", weakens=True)
+    for name in kept.keys() - known.keys():
+        yield Change(path, f"a new failure mode {name}: {kept[name].symptom}")
+    for name in known.keys() & kept.keys():
+        if known[name] != kept[name]:
+            moved = known[name].caught_by != kept[name].caught_by
+            suffix = f"; caught by {kept[name].caught_by}, before by {known[name].caught_by}" if moved else ""
+            yield Change(path, f"the failure mode {name} is revised{suffix}")
+    if old.applies_when != new.applies_when:
+        yield Change(path, f"applies {_scope(old.applies_when, new.applies_when)}: {new.applies_when}")
+    if new.deprecated != old.deprecated:
+        yield Change(path, f"is deprecated: {new.deprecated}" if new.deprecated else "is no longer deprecated")
+    for field in ("title", "units", "semantics", "requires", "conflicts", "exemplars", "platform_facts"):
+        if getattr(old, field) != getattr(new, field):
+            yield Change(path, f"{field} is revised")
+    if new.version <= old.version:
+        yield Change(path, f"is changed, but its version {new.version} is not raised")
+
+
+def _scope(old: str, new: str) -> str:
+    before, now = parse_predicate(old), parse_predicate(new)
+    narrower, wider = implies(now, before) is None, implies(before, now) is None
+    if narrower and wider:
+        return "in the same deployments as before"
+    return "in fewer deployments" if narrower else "in more deployments" if wider else "in other deployments"
+
+
+def _compare_mutants(path: str, old_data: bytes, new_data: bytes) -> Iterator[Change]:
+    old, new = _mutants(path, old_data), _mutants(path, new_data)
+    if old is None or new is None:
+        yield Change(path, "does not load, so nothing can be said about it", weakens=True)
+        return
+    for name in old.keys() - new.keys():
+        yield Change(path, f"the mutant {name} is removed: {old[name].why}", weakens=True)
+    for name in new.keys() - old.keys():
+        yield Change(path, f"a new mutant {name}: {new[name].why}")
+    for name in old.keys() & new.keys():
+        if old[name] != new[name]:
+            yield Change(path, f"the mutant {name} is another: {new[name].replace!r} becomes {new[name].with_!r}")
+
+
+def _mutants(path: str, data: bytes) -> dict[str, Mutant] | None:
+    file = _read(path, data, MutantsFile)
+    return None if file is None else {mutant.name: mutant for mutant in file.root}
+
+
+def _read(path: str, data: bytes, model: type[_Model]) -> _Model | None:
+    try:
+        return Document.parse(data.decode("utf-8-sig"), path).validate(model)
+    except (DocumentError, UnicodeDecodeError, yaml.YAMLError):
+        return None
