@@ -23,6 +23,8 @@ class Contestant:
 
     subject: Subject
     start_s: float
+    expected_s: float
+    """Length of a turn as its warm-up suggests."""
     turns: list[Turn] = field(default_factory=list)
 
 

@@ -46,6 +46,8 @@ def bench_engine(
     """
     if unknown := sorted(set(peers) - set(PEERS)):
         raise InputError(f"--peers: {', '.join(unknown)} is not known; there is {', '.join(PEERS)}")
+    # Servers and workers start in folders of their own.
+    engine_dir, model_dir = engine_dir.resolve(), model_dir.resolve()
     manifest = read_manifest(engine_dir)
     settings = (settings or BenchSettings(threads=usable_cores())).within(*_limits(manifest))
     threads = settings.threads

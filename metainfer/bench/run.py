@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from metainfer.bench.comparison import Contestant, agreements, doubts, ratios
 from metainfer.bench.environment import Noise, NoiseMeter, capture_environment
 from metainfer.bench.figures import Turn, turn_figures
 from metainfer.bench.goals import judge_goals
-from metainfer.bench.metrics import Spread, Timeline
+from metainfer.bench.metrics import Spread, Timeline, tpot_ms, ttft_ms
 from metainfer.bench.processes import own_cpu_s, tree_cpu_s, tree_memory
 from metainfer.bench.prompts import PromptMaker
 from metainfer.bench.report import BenchReport, BenchSettings, Memory, Missing, SubjectReport
@@ -79,6 +80,9 @@ class _Bench:
         self._ceilings: list[Ceiling] = []
         self._warnings: list[str] = []
         self._bystander_share = 0.0
+        self._contestants: list[Contestant] = []
+        """The engine first, then the peers that are in the race."""
+        self._gone_cpu_s = 0.0
 
     def run(
         self,
@@ -91,11 +95,12 @@ class _Bench:
         with ExitStack() as stack:
             meter = stack.enter_context(make_meter(self._settings.threads))
             self._warnings += meter.notes
-            contestants = self._start_all(engine, peers, stack)
-            noise_meter, cpu_before_s = NoiseMeter(), _used_cpu_s(contestants)
-            contestants, repeats = self._repeat(contestants, meter)
-            noise = noise_meter.noise(_used_cpu_s(contestants) - cpu_before_s)
-            reports = [self._subject_report(contestant) for contestant in contestants]
+            self._start_all(engine, peers, stack)
+            noise_meter, cpu_before_s = NoiseMeter(), self._used_cpu_s()
+            repeats = self._repeat(meter)
+            noise = noise_meter.noise(self._used_cpu_s() - cpu_before_s)
+            reports = [self._subject_report(contestant) for contestant in self._contestants]
+        contestants = self._contestants
         agreed, silent = agreements(contestants, self._prompts)
         compared = ratios(contestants, reports)
         warnings = [
@@ -132,33 +137,51 @@ class _Bench:
             found.append(f"waiting subjects used up to {self._bystander_share:.0%} of a core")
         return found
 
-    def _start_all(self, engine: Subject, peers: Sequence[Subject], stack: ExitStack) -> list[Contestant]:
-        """Start and warm up everyone; every subject gets the same warm-up, which is not measured."""
-        contestants = [self._start(engine, stack)]
+    def _start_all(self, engine: Subject, peers: Sequence[Subject], stack: ExitStack) -> None:
+        """Start and warm up everyone whose first turn fits the budget; the engine gets one in any case."""
+        self._contestants.append(self._start(engine, stack))
         for peer in peers:
             try:
-                contestants.append(self._start(peer, stack))
+                self._require_time(peer.name, "its start", 0.0)
+                contestant = self._start(peer, stack)
+                self._require_time(peer.name, "its first turn", contestant.expected_s)
             except SubjectError as error:
                 self._drop(peer, error)
-        return contestants
+                continue
+            self._contestants.append(contestant)
+
+    def _require_time(self, name: str, what: str, needed_s: float) -> None:
+        """Raise SubjectError unless the first turns of all so far and `needed_s` more end within the budget."""
+        expected_s = sum(contestant.expected_s for contestant in self._contestants) + needed_s
+        left_s = self._settings.budget_s - (time.monotonic() - self._began_s)
+        if expected_s > left_s:
+            raise SubjectError(
+                f"{name}: {what} does not fit the budget of {self._settings.budget_s:.0f} s: the first turns take "
+                f"about {expected_s:.0f} s and {max(0.0, left_s):.0f} s are left; give a larger budget"
+            )
 
     def _start(self, subject: Subject, stack: ExitStack) -> Contestant:
-        step = f"start {subject.name}"
+        """Start a subject and warm it up; the warm-up is the same for all, and only tells how long a turn will take."""
+        step, settings = f"start {subject.name}", self._settings
         self._progress.start(step)
         began_s = time.monotonic()
         stack.callback(subject.stop)
         subject.start()
         start_s = time.monotonic() - began_s
         prompts = self._next_prompts()
-        subject.run(prompts.decode, min(_WARM_UP_TOKENS, self._settings.decode_tokens))
-        subject.run(prompts.prefill, 2)
+        decode = subject.run(prompts.decode, min(_WARM_UP_TOKENS, settings.decode_tokens))
+        prefill = subject.run(prompts.prefill, 2)
+        expected_ms = ttft_ms(decode) + tpot_ms(decode) * settings.decode_tokens + ttft_ms(prefill)
         if subject.concurrent:
-            _closed_loop(subject, prompts.load, self._settings.clients, 2)
+            load_began_s = time.monotonic()
+            _closed_loop(subject, prompts.load, settings.clients, 2)
+            requests_ms = settings.requests_per_client * settings.load_tokens * tpot_ms(decode)
+            expected_ms += (time.monotonic() - load_began_s) * 1e3 + requests_ms
         self._progress.done(step, subject.info().mode)
-        return Contestant(subject, start_s)
+        return Contestant(subject, start_s, expected_ms / 1e3)
 
-    def _repeat(self, contestants: list[Contestant], meter: CeilingMeter) -> tuple[list[Contestant], int]:
-        """Turns until all repeats are done or the next one would not fit the budget."""
+    def _repeat(self, meter: CeilingMeter) -> int:
+        """Rounds until all repeats are done or the next one would not fit the budget; returns how many were done."""
         longest_s = 0.0
         done = 0
         self._ceilings.append(meter.take())
@@ -170,30 +193,27 @@ class _Bench:
                 break
             step = f"repeat {done + 1} of {self._settings.repeats}"
             self._progress.start(step)
-            contestants = self._round(contestants, meter)
+            self._round(meter)
             longest_s = max(longest_s, time.monotonic() - began_s)
             done += 1
             self._progress.done(step)
-        return contestants, done
+        return done
 
-    def _round(self, contestants: list[Contestant], meter: CeilingMeter) -> list[Contestant]:
-        """One turn each, with the same prompts. Returns those still in the race."""
+    def _round(self, meter: CeilingMeter) -> None:
+        """One turn each, with the same prompts. A peer that fails is out."""
         prompts = self._next_prompts()
-        remaining = []
-        for contestant in contestants:
-            others = [other for other in contestants if other is not contestant]
+        for contestant in list(self._contestants):
             try:
-                contestant.turns.append(self._turn(contestant.subject, others, prompts, meter))
+                contestant.turns.append(self._turn(contestant, prompts, meter))
             except SubjectError as error:
                 if contestant.subject.kind == "engine":
                     raise
+                self._contestants.remove(contestant)
                 self._drop(contestant.subject, error)
-                continue
-            remaining.append(contestant)
-        return remaining
 
-    def _turn(self, subject: Subject, others: Sequence[Contestant], prompts: _Prompts, meter: CeilingMeter) -> Turn:
-        settings = self._settings
+    def _turn(self, contestant: Contestant, prompts: _Prompts, meter: CeilingMeter) -> Turn:
+        subject, settings = contestant.subject, self._settings
+        others = [other for other in self._contestants if other is not contestant]
         before = self._ceilings[-1]
         began_s, idle_before_s = time.monotonic(), _trees_cpu_s(others)
         cpu_before_s = tree_cpu_s(subject.pid)
@@ -207,6 +227,10 @@ class _Bench:
         self._ceilings.append(after)
         return Turn(decode, prefill, tuple(load), decode_cpu_s / decode_s, before, after)
 
+    def _used_cpu_s(self) -> float:
+        """CPU seconds of this process and of the subjects, those included that are out."""
+        return own_cpu_s() + self._gone_cpu_s + _trees_cpu_s(self._contestants)
+
     def _next_prompts(self) -> _Prompts:
         settings, take = self._settings, self._prompts.take
         requests = settings.clients * settings.requests_per_client
@@ -217,6 +241,8 @@ class _Bench:
         )
 
     def _drop(self, subject: Subject, error: SubjectError) -> None:
+        with contextlib.suppress(SubjectError):
+            self._gone_cpu_s += tree_cpu_s(subject.pid)
         subject.stop()
         missing = Missing(name=subject.name, reason=brief(str(error)))
         self._missing.append(missing)
@@ -248,8 +274,3 @@ def _closed_loop(subject: Subject, prompts: Sequence[list[int]], clients: int, t
 
 def _trees_cpu_s(contestants: Sequence[Contestant]) -> float:
     return sum(tree_cpu_s(contestant.subject.pid) for contestant in contestants)
-
-
-def _used_cpu_s(contestants: Sequence[Contestant]) -> float:
-    """CPU seconds of this process and of the subjects."""
-    return own_cpu_s() + _trees_cpu_s(contestants)

@@ -49,7 +49,9 @@ def tiny_config(**changes: Any) -> Any:
     from transformers import Qwen2Config
 
     shape = {key: value for key, value in SHAPE.items() if key != "head_dim"}
-    return Qwen2Config(**(shape | {"max_position_embeddings": 512, "tie_word_embeddings": False} | changes))
+    return Qwen2Config(
+        **(shape | {"max_position_embeddings": 512, "tie_word_embeddings": False, "eos_token_id": VOCAB - 1} | changes)
+    )
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -47,7 +46,7 @@ class Scripted:
         token_ms: int = 10,
         fails_at: int | None = None,
         starts: bool = True,
-        wait_s: float = 0.0,
+        pid_when_stopped: bool = True,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -57,7 +56,7 @@ class Scripted:
         self._token_ns = token_ms * 1_000_000
         self._fails_at = fails_at
         self._starts = starts
-        self._wait_s = wait_s
+        self._pid_when_stopped = pid_when_stopped
         self._runs = 0
 
     def start(self) -> None:
@@ -69,7 +68,6 @@ class Scripted:
         self._runs += 1
         if self._runs == self._fails_at:
             raise SubjectError("broke down")
-        time.sleep(self._wait_s)
         self._log.append((self.name, tuple(prompt_token_ids), max_new_tokens))
         instants = tuple(self._token_ns * (place + 1) for place in range(max_new_tokens))
         tokens = tuple(range(max_new_tokens))
@@ -88,6 +86,8 @@ class Scripted:
 
     @property
     def pid(self) -> int:
+        if not self.running and not self._pid_when_stopped:
+            raise SubjectError("not started")
         return os.getpid()
 
     def stop(self) -> None:
@@ -237,6 +237,27 @@ def test_a_spent_budget_ends_the_run_after_whole_repeats_and_says_so(tmp_path: P
     report = bench(Scripted("a", [], kind="engine"), folder=tmp_path, settings=settings)
     assert report.repeats_done == 1
     assert any("after 1 of 50 repeats" in warning for warning in report.warnings)
+
+
+def test_a_peer_whose_first_turn_would_not_fit_the_budget_is_left_out_with_the_arithmetic(tmp_path: Path) -> None:
+    settings = SETTINGS.model_copy(update={"budget_s": 60.0})
+    slow = Scripted("slow", [], token_ms=20_000)  # six tokens and a first one: more than two minutes
+    quick = Scripted("quick", [])
+    report = bench(Scripted("a", [], kind="engine"), slow, quick, folder=tmp_path, settings=settings)
+    assert [subject.info.name for subject in report.subjects] == ["a", "quick"]
+    (missing,) = report.missing
+    assert missing.name == "slow"
+    assert "budget of 60 s" in missing.reason
+    assert "larger budget" in missing.reason
+    assert not slow.running
+
+
+def test_a_peer_that_breaks_down_does_not_take_the_next_one_with_it(tmp_path: Path) -> None:
+    log: list[tuple[str, tuple[int, ...], int]] = []
+    peers = Scripted("b", log, fails_at=3, pid_when_stopped=False), Scripted("c", log)
+    report = bench(Scripted("a", log, kind="engine"), *peers, folder=tmp_path)
+    assert [subject.info.name for subject in report.subjects] == ["a", "c"]
+    assert [missing.name for missing in report.missing] == ["b"]
 
 
 def test_a_goal_without_a_figure_is_not_met(tmp_path: Path) -> None:

@@ -181,7 +181,10 @@ class Worker:
                 raise SubjectError(f"transformers: the worker ended:{self._tail()}")
             self._unread += piece
         line, _, self._unread = self._unread.partition(b"\n")
-        record = json.loads(line)
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise SubjectError(f"transformers: not JSON from the worker: {line[:200]!r}") from error
         assert isinstance(record, dict)
         return self._arrived_ns, record
 
