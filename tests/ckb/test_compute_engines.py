@@ -151,7 +151,7 @@ def _save_random_model(architecture: str, dtype: str, extra: dict[str, Any], sha
 
 @pytest.mark.parametrize("contract", CONTRACTS)
 def test_the_folded_exemplars_uphold_their_contract(tiny: Tiny, contract: str) -> None:
-    assert run_checks(CKB / contract / "check.py", tiny.engine, seeds=[0, 1]) == []
+    assert run_checks(CKB / contract / "check.py", tiny.engine, seeds=[0]) == []
 
 
 def test_prefill_gives_the_logits_of_transformers(tiny: Tiny) -> None:

@@ -80,6 +80,8 @@ def check_misuse_is_refused(c: Candidate) -> Iterator[Finding]:
         "a negative block": {"block_tables": torch.full_like(case.fields["block_tables"], -1)},
         "a table shorter than the context": {"block_tables": case.fields["block_tables"][:, :1].contiguous()},
         "a context shorter than the chunk": {"context_lens": torch.tensor([2], dtype=torch.int32)},
+        "a table in int64": {"block_tables": case.fields["block_tables"].long()},
+        "a table with gaps": {"block_tables": case.fields["block_tables"].repeat(1, 2)[:, ::2]},
         "no tokens": {"query": case.query[:0], "query_start": torch.zeros(2, dtype=torch.int32)},
         "a query of other tokens": {"query": case.query[:1]},
         "a query of other heads": {"query": case.query[:, :-1]},

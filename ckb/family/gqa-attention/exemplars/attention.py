@@ -32,7 +32,7 @@ class Attention:
     def __call__(self, x: Tensor, cos: Tensor, sin: Tensor, batch: Batch) -> Tensor:
         """x: [tokens, hidden] fp32; cos, sin: [tokens, head_dim] fp32 -> [tokens, hidden] fp32"""
         heads = self.qkv_proj(x).view(len(x), -1, HEAD_DIM)
-        query, key, value = heads.split((NUM_HEADS, NUM_KV_HEADS, NUM_KV_HEADS), dim=1)
+        query, key, value = torch.split(heads, [NUM_HEADS, NUM_KV_HEADS, NUM_KV_HEADS], dim=1)
         if S.qk_norm:
             query, key = self.q_norm(query), self.k_norm(key)
         query, key = apply_rope(query, cos, sin), apply_rope(key, cos, sin)

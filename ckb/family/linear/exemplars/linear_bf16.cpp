@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 
 namespace {
 
@@ -21,12 +20,7 @@ inline __m256 widen(const uint16_t* weights) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(narrow), 16));
 }
 
-inline float widen_one(uint16_t weight) {
-    const uint32_t bits = uint32_t{weight} << 16;
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
+inline float widen_one(uint16_t weight) { return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(weight << 16))); }
 
 inline float sum_lanes(__m256 lanes) {
     __m128 sum = _mm_add_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps(lanes, 1));
@@ -77,15 +71,12 @@ extern "C" void linear_bf16(const float* x, const uint16_t* w, float* y, int64_t
 #pragma omp parallel for schedule(guided) num_threads(threads)
     for (int64_t first = 0; first < n; first += ROWS_PER_BLOCK) {
         const int64_t rows = std::min(ROWS_PER_BLOCK, n - first);
-        const uint16_t* weights = w + first * k;
-        float* out = y + first;
-        int64_t row = 0;
-        for (; row + 4 <= m; row += 4)
-            multiply_rows<4, 3>(x + row * k, weights, out + row * y_stride, rows, k, y_stride);
-        switch (m - row) {
-            case 3: multiply_rows<3, 2>(x + row * k, weights, out + row * y_stride, rows, k, y_stride); break;
-            case 2: multiply_rows<2, 2>(x + row * k, weights, out + row * y_stride, rows, k, y_stride); break;
-            case 1: multiply_rows<1, 1>(x + row * k, weights, out + row * y_stride, rows, k, y_stride); break;
+        for (int64_t row = 0; row < m; row += 4) {
+            const auto multiply = m - row >= 4   ? multiply_rows<4, 3>
+                                  : m - row == 3 ? multiply_rows<3, 2>
+                                  : m - row == 2 ? multiply_rows<2, 2>
+                                                 : multiply_rows<1, 1>;
+            multiply(x + row * k, w + first * k, y + row * y_stride + first, rows, k, y_stride);
         }
     }
 }

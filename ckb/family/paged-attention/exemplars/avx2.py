@@ -41,6 +41,9 @@ def paged_attention(query: Tensor, key_cache: Tensor, value_cache: Tensor, batch
             raise ValueError(f"{[*cache.shape]} is not one layer of the KV cache")
     if any(t.dtype != torch.float32 for t in (query, key_cache, value_cache)):
         raise TypeError("paged_attention takes float32")
+    for indices in (batch.block_tables, batch.query_start, batch.context_lens):
+        if indices.dtype != torch.int32 or not indices.is_contiguous():
+            raise TypeError("paged_attention takes the batch's indices as contiguous int32")
     query, out = query.contiguous(), torch.empty_like(query, memory_format=torch.contiguous_format)
     refused = _paged_attention()(
         query.data_ptr(), key_cache.data_ptr(), value_cache.data_ptr(), out.data_ptr(),

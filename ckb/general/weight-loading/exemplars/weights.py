@@ -10,15 +10,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from .config import (
-    HEAD_DIM,
-    HIDDEN_SIZE,
-    INTERMEDIATE_SIZE,
-    NUM_HEADS,
-    NUM_KV_HEADS,
-    NUM_LAYERS,
-    VOCAB_SIZE,
-)
+from .config import HEAD_DIM, HIDDEN_SIZE, INTERMEDIATE_SIZE, NUM_HEADS, NUM_KV_HEADS, NUM_LAYERS, VOCAB_SIZE
 from .facts import S
 
 
@@ -31,16 +23,16 @@ def load_weights(folder: Path, expected_digest: str) -> dict[str, Tensor]:
     if (digest := _folder_digest(folder)) != expected_digest:
         raise ValueError(f"{folder} is not this engine's model: its digest is {digest}, not {expected_digest}")
     weights = _read_shards(folder) if S.sharded else _read(folder / "model.safetensors")
+    shapes = _shapes()
+    if missing := shapes.keys() - weights.keys():
+        raise ValueError(f"{folder} lacks {', '.join(sorted(missing))}")
     if S.tied_embeddings:
         # The head is the embedding. Some checkpoints store it once more; any other head would be a wrong fact.
         head = weights.pop("lm_head.weight", None)
         if head is not None and not torch.equal(head, weights["model.embed_tokens.weight"]):
             raise ValueError("lm_head.weight differs from model.embed_tokens.weight, but the embeddings are tied")
-    shapes = _shapes()
-    if missing := shapes.keys() - weights.keys():
-        raise ValueError(f"{folder} lacks {_listed(missing)}")
     if left_over := weights.keys() - shapes.keys():
-        raise ValueError(f"{folder} holds tensors that the model does not use: {_listed(left_over)}")
+        raise ValueError(f"{folder} holds tensors that the model does not use: {', '.join(sorted(left_over))}")
     return {name: _audited(name, weights[name], shape) for name, shape in shapes.items()}
 
 
@@ -70,7 +62,7 @@ if S.sharded:
                 raise ValueError(f"the index names {file}, which does not lie in {folder}")
             shard = _read(folder / file)
             if wrong := shard.keys() ^ {name for name, home in homes.items() if home == file}:
-                raise ValueError(f"{file} and the index disagree about {_listed(wrong)}")
+                raise ValueError(f"{file} and the index disagree about {', '.join(sorted(wrong))}")
             weights |= shard
         return weights
 
@@ -102,25 +94,11 @@ def _shapes() -> dict[str, tuple[int, ...]]:
         "mlp.down_proj.weight": (HIDDEN_SIZE, INTERMEDIATE_SIZE),
     }
     if S.attention_bias:
-        layer |= {
-            "self_attn.q_proj.bias": (query,),
-            "self_attn.k_proj.bias": (kv,),
-            "self_attn.v_proj.bias": (kv,),
-        }
+        layer |= {f"self_attn.{name}_proj.bias": (size,) for name, size in (("q", query), ("k", kv), ("v", kv))}
     if S.qk_norm:
         layer |= {"self_attn.q_norm.weight": (HEAD_DIM,), "self_attn.k_norm.weight": (HEAD_DIM,)}
-    shapes: dict[str, tuple[int, ...]] = {
-        "model.embed_tokens.weight": (VOCAB_SIZE, HIDDEN_SIZE),
-        "model.norm.weight": (HIDDEN_SIZE,),
-    }
+    shapes = {f"model.layers.{index}.{name}": layer[name] for index in range(NUM_LAYERS) for name in layer}
+    shapes |= {"model.embed_tokens.weight": (VOCAB_SIZE, HIDDEN_SIZE), "model.norm.weight": (HIDDEN_SIZE,)}
     if not S.tied_embeddings:
         shapes["lm_head.weight"] = (VOCAB_SIZE, HIDDEN_SIZE)
-    for index in range(NUM_LAYERS):
-        shapes |= {f"model.layers.{index}.{name}": shape for name, shape in layer.items()}
     return shapes
-
-
-def _listed(names: set[str]) -> str:
-    """The first few names, for a message."""
-    some = sorted(names)
-    return ", ".join(some[:5]) + (f" and {len(some) - 5} more" if len(some) > 5 else "")
