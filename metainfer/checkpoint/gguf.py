@@ -1,6 +1,6 @@
-"""GGUF to the canonical folder: tensors dequantised row by row and rounded once to bf16, the rest from the metadata.
+"""GGUF to the canonical folder: tensors dequantised in slices and rounded once, the rest written from the metadata.
 
-File format: the `gguf` package. A GGUF holds no config.json; it is written here from the file's own keys.
+A GGUF holds no config.json; it is written here from the file's own keys, and a key that nothing understands is refused.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metainfer.checkpoint.facts import ConfigRefusedError
+from metainfer.checkpoint.gguf_file import GgufFile, GgufTensor
 from metainfer.checkpoint.gguf_tokenizer import write_tokenizer
 from metainfer.checkpoint.tensors import WEIGHTS_NAME, write_safetensors
 from metainfer.errors import InputError
@@ -19,13 +20,13 @@ from metainfer.progress import Progress
 
 if TYPE_CHECKING:
     import numpy as np
-    from gguf import GGUFReader, ReaderTensor
 
 _STEP = "convert GGUF"
 _SLICE_ELEMENTS = 1 << 22
 """Elements dequantised at a time: 16 MB in fp32, so that memory does not follow the size of the largest tensor."""
 
 _ARCHITECTURES = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _TOP = {
     "token_embd.weight": "model.embed_tokens.weight",
     "output_norm.weight": "model.norm.weight",
@@ -47,31 +48,29 @@ _LAYER = {
     "ffn_up.weight": "mlp.up_proj.weight",
     "ffn_down.weight": "mlp.down_proj.weight",
 }
+Tensors = Mapping[str, GgufTensor]
 
 
-def convert(file: Path, out: Path, progress: Progress) -> None:
-    """Fill the empty folder `out` from `file`. Raises InputError for damage, ConfigRefusedError for the unknown."""
-    from gguf import GGUFReader
-
-    try:
-        reader = GGUFReader(file)
-    except (ValueError, OSError, IndexError) as error:
-        raise InputError(f"{file}: not a GGUF file: {error}") from error
-    fields = {key: field.contents() for key, field in reader.fields.items()}
-    tensors = _named_tensors(file, reader)
-    progress.start(_STEP, total=sum(int(t.n_elements) for t in tensors.values()))
-    (out / "config.json").write_bytes(pretty_json(_config(file, fields, tensors)))
-    (out / "generation_config.json").write_bytes(pretty_json(write_tokenizer(file, fields, out)))
-    layout = {name: ("BF16", [int(n) for n in reversed(t.shape)]) for name, t in tensors.items()}
-    write_safetensors(out / WEIGHTS_NAME, layout, _bf16_pieces(file, tensors, progress))
+def convert(path: Path, out: Path, progress: Progress) -> None:
+    """Fill the empty folder `out` from `path`. Raises InputError for damage, ConfigRefusedError for the unknown."""
+    with GgufFile(path) as file:
+        tensors = _named_tensors(file)
+        dtype = _dtype(tensors)
+        config = _config(file, tensors) | {"dtype": _DTYPES[dtype]}
+        _check_shapes(path, config, tensors)
+        progress.start(_STEP, total=sum(tensor.elements for tensor in tensors.values()))
+        (out / "config.json").write_bytes(pretty_json(config))
+        (out / "generation_config.json").write_bytes(pretty_json(write_tokenizer(path, file.fields, out)))
+        layout = {name: (dtype, tensor.shape) for name, tensor in tensors.items()}
+        write_safetensors(out / WEIGHTS_NAME, layout, _pieces(file, tensors, dtype, progress))
     progress.done(_STEP, f"{len(tensors)} tensors")
 
 
-def _named_tensors(file: Path, reader: GGUFReader) -> dict[str, ReaderTensor]:
+def _named_tensors(file: GgufFile) -> Tensors:
     """Tensors by their name in transformers, in the order of the forward pass."""
-    named: dict[str, ReaderTensor] = {}
+    named: dict[str, GgufTensor] = {}
     unknown = []
-    for tensor in reader.tensors:
+    for tensor in file.tensors:
         layer = re.fullmatch(r"blk\.(\d+)\.(.+)", tensor.name)
         name = _LAYER.get(layer[2]) if layer else _TOP.get(tensor.name)
         if name is None:
@@ -79,7 +78,7 @@ def _named_tensors(file: Path, reader: GGUFReader) -> dict[str, ReaderTensor]:
         else:
             named[f"model.layers.{layer[1]}.{name}" if layer else name] = tensor
     if unknown:
-        raise ConfigRefusedError(f"{file}: tensors that no knowledge covers: {', '.join(unknown[:8])}")
+        raise ConfigRefusedError(f"{file.path}: tensors that no knowledge covers: {', '.join(unknown[:8])}")
     return dict(sorted(named.items(), key=lambda item: _forward_order(item[0])))
 
 
@@ -89,74 +88,162 @@ def _forward_order(name: str) -> tuple[int, int, str]:
     return (0 if "embed" in name else 2 if "norm" in name else 3), 0, name
 
 
-def _config(file: Path, fields: Mapping[str, Any], tensors: Mapping[str, ReaderTensor]) -> dict[str, Any]:
+def _dtype(tensors: Tensors) -> str:
+    """What the weights are rounded to: the precision of the matrices, and bf16 where they are quantised or mixed."""
+    matrices = {tensor.type for tensor in tensors.values() if len(tensor.shape) > 1}
+    return matrices.pop() if len(matrices) == 1 and matrices <= {"F32", "F16"} else "BF16"
+
+
+def _config(file: GgufFile, tensors: Tensors) -> dict[str, Any]:
     """config.json, as transformers reads it. Every key of the architecture is used or refused."""
-    architecture = fields.get("general.architecture")
+    architecture = file.fields.get("general.architecture")
     if architecture not in _ARCHITECTURES:
         raise ConfigRefusedError(
-            f"{file}: general.architecture = {architecture!r}: not covered; covered are {', '.join(_ARCHITECTURES)}"
+            f"{file.path}: general.architecture = {architecture!r}: covered are {', '.join(_ARCHITECTURES)}"
         )
-    own = {key.removeprefix(f"{architecture}."): v for key, v in fields.items() if key.startswith(f"{architecture}.")}
+    if file.fields.get("split.count", 1) != 1:
+        raise ConfigRefusedError(f"{file.path}: one part of a split GGUF; join the parts with llama-gguf-split first")
+    if "model.embed_tokens.weight" not in tensors:
+        raise InputError(f"{file.path}: the tensor token_embd.weight is missing")
+    own = _Keys(file, architecture)
     values = {
         "architectures": [_ARCHITECTURES[architecture]],
         "model_type": architecture,
-        "dtype": "bfloat16",
         "hidden_act": "silu",
-        "vocab_size": int(tensors["model.embed_tokens.weight"].shape[1]),
-        "num_hidden_layers": _take(file, own, "block_count"),
-        "max_position_embeddings": _take(file, own, "context_length"),
-        "hidden_size": _take(file, own, "embedding_length"),
-        "intermediate_size": _take(file, own, "feed_forward_length"),
-        "num_attention_heads": _take(file, own, "attention.head_count"),
-        "num_key_value_heads": _take(file, own, "attention.head_count_kv"),
-        "rms_norm_eps": _shortest(_take(file, own, "attention.layer_norm_rms_epsilon")),
-        "rope_theta": _shortest(_take(file, own, "rope.freq_base")),
+        "vocab_size": tensors["model.embed_tokens.weight"].shape[0],
+        "num_hidden_layers": own.whole("block_count"),
+        "max_position_embeddings": own.whole("context_length"),
+        "hidden_size": own.whole("embedding_length"),
+        "intermediate_size": own.whole("feed_forward_length"),
+        "num_attention_heads": own.whole("attention.head_count"),
+        "num_key_value_heads": own.whole("attention.head_count_kv"),
+        "rms_norm_eps": own.real("attention.layer_norm_rms_epsilon"),
+        "rope_theta": own.real("rope.freq_base"),
         "tie_word_embeddings": "lm_head.weight" not in tensors,
-        "eos_token_id": int(fields["tokenizer.ggml.eos_token_id"]),
+        "eos_token_id": file.fields.get("tokenizer.ggml.eos_token_id"),
     }
-    values["head_dim"] = own.pop("attention.key_length", None) or values["hidden_size"] // values["num_attention_heads"]
-    if own.pop("attention.value_length", values["head_dim"]) != values["head_dim"]:
-        raise ConfigRefusedError(f"{file}: values have another head size than keys; not covered")
-    if own:
-        raise ConfigRefusedError(f"{file}: keys that no knowledge covers: {', '.join(sorted(own))}")
+    values["head_dim"] = own.take("attention.key_length") or values["hidden_size"] // values["num_attention_heads"]
+    own.agree("attention.value_length", values["head_dim"])
+    own.agree("rope.dimension_count", values["head_dim"])
+    own.agree("rope.scaling.type", "none")
+    own.agree("vocab_size", values["vocab_size"])
+    own.refuse_rest()
     return values
 
 
-def _take(file: Path, own: dict[str, Any], key: str) -> Any:
-    if key not in own:
-        raise InputError(f"{file}: the metadata lacks {key}")
-    return own.pop(key)
+class _Keys:
+    """The keys of one architecture, each taken once."""
+
+    def __init__(self, file: GgufFile, architecture: str) -> None:
+        self._path, self._prefix = file.path, f"{architecture}."
+        self._left = {key: value for key, value in file.fields.items() if key.startswith(self._prefix)}
+
+    def take(self, key: str) -> Any:
+        return self._left.pop(self._prefix + key, None)
+
+    def whole(self, key: str) -> int:
+        value = self.take(key)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise InputError(f"{self._path}: {self._prefix}{key} is {value!r}; a positive whole number is needed")
+        return value
+
+    def real(self, key: str) -> float:
+        """The shortest decimal of the stored fp32: 1e-06 where 9.999999974752427e-07 is stored, the same fp32."""
+        import numpy as np
+
+        value = self.take(key)
+        if not isinstance(value, float) or not 0 < value < float("inf"):
+            raise InputError(f"{self._path}: {self._prefix}{key} is {value!r}; a positive number is needed")
+        return float(str(np.float32(value)))
+
+    def agree(self, key: str, expected: Any) -> None:
+        """Take an optional key that must not say anything else."""
+        value = self.take(key)
+        if value is not None and value != expected:
+            raise ConfigRefusedError(
+                f"{self._path}: {self._prefix}{key} = {value!r}: only {expected!r} is covered here"
+            )
+
+    def refuse_rest(self) -> None:
+        if self._left:
+            shown = ", ".join(f"{key} = {str(value)[:40]}" for key, value in sorted(self._left.items()))
+            raise ConfigRefusedError(f"{self._path}: no knowledge says what these keys do: {shown}")
 
 
-def _shortest(value: float) -> float:
-    """The decimal that was written before fp32 made 9.99999997e-07 of 1e-06."""
+def _check_shapes(path: Path, config: Mapping[str, Any], tensors: Tensors) -> None:
+    """Raise InputError unless the file holds exactly the tensors that its metadata promises."""
+    expected = _expected_shapes(config, biased=any(name.endswith(".bias") for name in tensors))
+    if missing := sorted(expected.keys() - tensors.keys()):
+        raise InputError(f"{path}: {len(missing)} tensors are missing, among them {', '.join(missing[:4])}")
+    if left_over := sorted(tensors.keys() - expected.keys()):
+        raise InputError(f"{path}: tensors that the metadata has no place for: {', '.join(left_over[:4])}")
+    for name, shape in expected.items():
+        if tensors[name].shape != shape:
+            raise InputError(f"{path}: {name} is {[*tensors[name].shape]}; the metadata says {[*shape]}")
+
+
+def _expected_shapes(config: Mapping[str, Any], *, biased: bool) -> dict[str, tuple[int, ...]]:
+    hidden, ffn, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    width, kv_width = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (config["vocab_size"], hidden),
+        "model.norm.weight": (hidden,),
+    }
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (config["vocab_size"], hidden)
+    layer: dict[str, tuple[int, ...]] = {
+        "input_layernorm.weight": (hidden,),
+        "post_attention_layernorm.weight": (hidden,),
+        "self_attn.q_proj.weight": (width, hidden),
+        "self_attn.k_proj.weight": (kv_width, hidden),
+        "self_attn.v_proj.weight": (kv_width, hidden),
+        "self_attn.o_proj.weight": (hidden, width),
+        "mlp.gate_proj.weight": (ffn, hidden),
+        "mlp.up_proj.weight": (ffn, hidden),
+        "mlp.down_proj.weight": (hidden, ffn),
+    }
+    if biased:
+        layer |= {f"self_attn.{name}_proj.bias": (n,) for name, n in (("q", width), ("k", kv_width), ("v", kv_width))}
+    if config["model_type"] == "qwen3":
+        layer |= {f"self_attn.{name}_norm.weight": (head,) for name in "qk"}
+    return shapes | {
+        f"model.layers.{index}.{name}": shape
+        for index in range(config["num_hidden_layers"])
+        for name, shape in layer.items()
+    }
+
+
+def _pieces(file: GgufFile, tensors: Tensors, dtype: str, progress: Progress) -> Iterator[tuple[str, bytes]]:
     import numpy as np
 
-    return float(str(np.float32(value)))
-
-
-def _bf16_pieces(
-    file: Path, tensors: Mapping[str, ReaderTensor], progress: Progress
-) -> Iterator[tuple[str, memoryview]]:
-    from gguf.quants import dequantize
-
     for name, tensor in tensors.items():
-        rows = tensor.data if tensor.data.ndim > 1 else tensor.data[None]
-        step = max(1, _SLICE_ELEMENTS // int(tensor.shape[0]))
-        for first in range(0, len(rows), step):
-            try:
-                values = dequantize(rows[first : first + step], tensor.tensor_type)
-            except NotImplementedError as error:
-                raise ConfigRefusedError(f"{file}: {tensor.name}: {tensor.tensor_type.name} is not covered") from error
-            yield name, memoryview(to_bf16(values).tobytes())
-            progress.advance(_STEP, values.size)
+        try:
+            for values in file.values(tensor, _SLICE_ELEMENTS):
+                if not np.isfinite(values).all():
+                    raise InputError(f"{file.path}: {tensor.name} holds values that are no finite numbers")
+                yield name, _rounded(values, dtype).tobytes()
+                progress.advance(_STEP, values.size)
+        except NotImplementedError as error:
+            raise ConfigRefusedError(f"{file.path}: {tensor.name}: {tensor.type} cannot be dequantised") from error
+
+
+def _rounded(values: np.ndarray, dtype: str) -> np.ndarray:
+    """fp32 [rows, columns] in the bits of `dtype`, rounded to nearest, ties to even."""
+    import numpy as np
+
+    if dtype == "BF16":
+        return to_bf16(values)
+    return np.ascontiguousarray(values, np.float32 if dtype == "F32" else np.float16)
 
 
 def to_bf16(values: np.ndarray) -> np.ndarray:
-    """fp32 [...] to the bits of bf16 [...] uint16, rounding to nearest, ties to even. NaN stays NaN."""
+    """Finite fp32 [...] to the bits of bf16 [...] uint16, rounding to nearest, ties to even."""
     import numpy as np
 
-    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    # Rounding could carry a NaN's payload over into infinity.
-    return np.where(np.isnan(values), (bits >> np.uint32(16)) | np.uint32(0x40), rounded).astype(np.uint16)
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    odd = bits >> 16
+    odd &= 1
+    odd += 0x7FFF
+    odd += bits
+    odd >>= 16
+    return odd.astype(np.uint16)
