@@ -131,8 +131,10 @@ def load_checks(check_file: Path) -> dict[str, Check]:
     return checks
 
 
-def run_checks(check_file: Path, candidate: Candidate, seeds: Sequence[int]) -> list[Finding]:
-    """Run every check of `check_file` once per seed, and return what they found.
+def run_checks(
+    check_file: Path, candidate: Candidate, seeds: Sequence[int], *, first_only: bool = False
+) -> list[Finding]:
+    """Run every check of `check_file` once per seed, and return what they found; with `first_only` stop at once then.
 
     Each check starts from its seed alone, so one check's draws never shift another's and a finding can be repeated.
     """
@@ -144,6 +146,8 @@ def run_checks(check_file: Path, candidate: Candidate, seeds: Sequence[int]) -> 
             candidate.seed = seed
             candidate.rng = random.Random(f"{name}:{seed}")
             findings += _run(name, check, candidate)
+            if findings and first_only:
+                return findings
     return findings
 
 

@@ -1,0 +1,166 @@
+"""Runs checks in throw-away processes: a candidate that hangs, crashes or ends the process harms nobody.
+
+Importing torch takes seconds, so one server process imports it once and forks for every job; it runs nothing itself,
+which keeps forking safe. Not a sandbox: a fork may read and write what the caller may. Exemplars and their mutants are
+reviewed code; what a model wrote is checked in the sandbox instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from metainfer.ckb.checks import CheckError, Finding, load_candidate, run_checks
+
+DEFAULT_TIMEOUT_S = 120.0
+_PRELOADED = ("torch", "numpy", "tokenizers", "safetensors.torch", "jinja2", "fastapi", "uvicorn", "prometheus_client")
+
+
+@dataclass(frozen=True)
+class CheckJob:
+    """One check file against one engine."""
+
+    engine_dir: Path
+    check_file: Path
+    seeds: tuple[int, ...] = (0,)
+    first_only: bool = False
+    """Stop at the first finding; enough to know that a mutant was noticed."""
+    timeout_s: float = DEFAULT_TIMEOUT_S
+
+
+class CheckServer:
+    """A context manager around the server process. Not for use by several threads at once.
+
+    `environment` is added to the caller's, for instance to give `METAINFER_KERNELS` a folder of its own.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = {**os.environ, **(environment or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> CheckServer:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "metainfer.ckb.check_server"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=self._environment,
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._process is None:
+            return
+        with contextlib.suppress(BrokenPipeError):
+            self._process.communicate(timeout=10)
+        self._process = None
+
+    def run(self, job: CheckJob) -> list[Finding]:
+        """What the checks found. A crash or a timeout is a finding; a check file that cannot run is a CheckError."""
+        if self._process is None or self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("CheckServer is used as a context manager")
+        request = {**asdict(job), "engine_dir": str(job.engine_dir), "check_file": str(job.check_file)}
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise CheckError(f"the check server ended with status {self._process.wait()}; its messages are above")
+        reply = json.loads(line)
+        if "error" in reply:
+            raise CheckError(reply["error"])
+        return [Finding(**finding) for finding in reply["findings"]]
+
+
+def _serve() -> None:
+    """Answer one JSON line for each JSON line on standard input."""
+    for name in _PRELOADED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    # Whatever a candidate prints belongs to the log, not into the protocol.
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    for line in sys.stdin.buffer:
+        reply = _in_child(json.loads(line))
+        replies.write(json.dumps(reply).encode() + b"\n")
+        replies.flush()
+
+
+def _in_child(request: Mapping[str, Any]) -> dict[str, Any]:
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        # Nothing of the server's stack may run again in here, whatever happens.
+        try:
+            os.close(read_end)
+            os.setsid()
+            with os.fdopen(write_end, "wb") as stream:
+                stream.write(json.dumps(_perform(request)).encode())
+        finally:
+            sys.stderr.flush()
+            os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as stream:
+        data = _read(stream.fileno(), time.monotonic() + request["timeout_s"])
+    # The child leads its own group: processes that it started go with it.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if data is None:
+        return _found("timeout", f"the checks ran for more than {request['timeout_s']:g} s and were ended")
+    if not data:
+        return _found("crash", f"the process was ended by signal {os.WTERMSIG(status)}")
+    reply: dict[str, Any] = json.loads(data)
+    return reply
+
+
+def _read(descriptor: int, deadline: float) -> bytes | None:
+    """All bytes until the other side closes, or None if it does not in time."""
+    data = b""
+    while (left := deadline - time.monotonic()) > 0:
+        ready, _, _ = select.select([descriptor], [], [], left)
+        if not ready:
+            break
+        piece = os.read(descriptor, 1 << 16)
+        if not piece:
+            return data
+        data += piece
+    return None
+
+
+def _found(check: str, message: str) -> dict[str, Any]:
+    return {"findings": [asdict(Finding(check, message))]}
+
+
+def _perform(request: Mapping[str, Any]) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="metainfer-check-") as folder:
+        try:
+            candidate = load_candidate(Path(request["engine_dir"]), Path(folder))
+        except CheckError as error:
+            return {"error": str(error)}
+        except Exception as error:
+            # An engine that cannot be imported is a finding about the engine.
+            return _found("import", f"{type(error).__name__}: {error}")
+        try:
+            seeds: Sequence[int] = request["seeds"]
+            findings = run_checks(Path(request["check_file"]), candidate, seeds, first_only=bool(request["first_only"]))
+        except CheckError as error:
+            return {"error": str(error)}
+    return {"findings": [asdict(finding) for finding in findings]}
+
+
+if __name__ == "__main__":
+    _serve()

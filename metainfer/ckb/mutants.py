@@ -1,0 +1,220 @@
+"""Proves that checks notice: seeds the faults of `mutants.yaml` into engines and asks the contract's own check.
+
+A mutant is tried on several deployments until one notices; a mutant that a deployment's engine does not contain (its
+branch was folded away, its exemplar serves another platform) is not run there.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from metainfer.checkpoint.facts import ModelFacts
+from metainfer.ckb.check_server import DEFAULT_TIMEOUT_S, CheckJob, CheckServer
+from metainfer.ckb.checks import Finding
+from metainfer.ckb.facts import SERVING_FEATURES, Facts
+from metainfer.ckb.models import Contract, Mutant
+from metainfer.ckb.store import KnowledgeBase, KnowledgeError
+
+
+class EngineMaker(Protocol):
+    """How the audit gets engines without knowing the generator; `metainfer.generate.audit_engines` has the real one."""
+
+    def make(self, facts: Facts, model: ModelFacts, out: Path) -> None:
+        """Write an engine for these facts to `out`."""
+
+    def replace(self, engine: Path, facts: Facts, file: str, text: str) -> bool:
+        """Make `engine` again as if the knowledge base's `file` read `text`; False if that changes nothing in it."""
+
+
+@dataclass(frozen=True)
+class MutantResult:
+    """What became of one mutant, or of the unchanged exemplars (`mutant` is then empty)."""
+
+    contract: str
+    mutant: str
+    findings: tuple[Finding, ...]
+    deployments: tuple[str, ...]
+    """Where it was run; the last one is where it was noticed, if it was."""
+
+    @property
+    def noticed(self) -> bool:
+        return bool(self.findings)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One point of the facts, with a tiny model of that shape."""
+
+    name: str
+    facts: Facts
+    model: ModelFacts = field(repr=False)
+
+
+def deployment(architecture: str, weights: str, *, features: bool = True, tied: bool = False) -> Deployment:
+    """A tiny deployment for audits; `features` switches all serving features on, or all but completions off."""
+    qwen2 = architecture == "qwen2"
+    facts = Facts.model_validate(
+        {
+            "architecture": architecture,
+            "attention_bias": qwen2,
+            "qk_norm": not qwen2,
+            "tied_embeddings": tied,
+            "sharded": not tied,
+            "has_chat_template": features,
+            "platform": "cpu-x86-avx2",
+            "weight_dtype": weights,
+            "activation_dtype": "fp32",
+            "kv_dtype": "fp32",
+            "optimise": "latency" if features else "throughput",
+            **{name: features or name == "completions" for name in SERVING_FEATURES},
+        }
+    )
+    name = f"{architecture}-{weights}-{'all' if features else 'few'}-{'tied' if tied else 'untied'}"
+    return Deployment(name, facts, tiny_model(facts))
+
+
+def tiny_model(facts: Facts) -> ModelFacts:
+    """A model small enough for a check to take milliseconds; no two of its sizes are equal, so that none stands in."""
+    return ModelFacts(
+        architecture=facts.architecture,
+        vocab_size=331,
+        hidden_size=48,
+        intermediate_size=76,
+        num_hidden_layers=3,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        head_dim=8 if facts.architecture == "qwen2" else 16,
+        rms_norm_eps=1e-6,
+        rope_theta=1e4,
+        max_position_embeddings=1024,
+        tie_word_embeddings=facts.tied_embeddings,
+        attention_bias=facts.attention_bias,
+        qk_norm=facts.qk_norm,
+        eos_token_ids=(2, 5),
+        sharded=facts.sharded,
+        has_chat_template=facts.has_chat_template,
+        source_dtype=facts.weight_dtype,
+        num_parameters=1,
+        weight_bytes=1,
+    )
+
+
+def default_deployments() -> tuple[Deployment, ...]:
+    """Both architectures, dtypes, feature sets and heads, in four deployments."""
+    return (
+        deployment("qwen2", "bf16"),
+        deployment("qwen3", "fp32", tied=True),
+        deployment("qwen2", "fp32", features=False, tied=True),
+        deployment("qwen3", "bf16", features=False),
+    )
+
+
+class MutantRunner(AbstractContextManager["MutantRunner"]):
+    """Runs mutants of one knowledge base. Engines, and the library of their kernels, are made once and kept in `work`.
+
+    `engines` makes the engines. Use it as a context manager: it holds a process.
+    """
+
+    def __init__(
+        self,
+        knowledge: KnowledgeBase,
+        engines: EngineMaker,
+        work: Path,
+        deployments: Sequence[Deployment] | None = None,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        self._knowledge = knowledge
+        self._engines = engines
+        self._work = work
+        self._deployments = tuple(deployments or default_deployments())
+        self._timeout_s = timeout_s
+        self._server = CheckServer(
+            {
+                "METAINFER_KERNELS": str(work / "kernels"),
+                # A stale compiled module of an engine with the same path would be run in place of the mutant.
+                "PYTHONDONTWRITEBYTECODE": "1",
+                # Threads that spin while they wait take the cores from whoever else works on this machine.
+                "OMP_WAIT_POLICY": "passive",
+            }
+        )
+
+    def __enter__(self) -> MutantRunner:
+        self._server.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._server.__exit__(kind, error, traceback)
+
+    def unchanged(self, contract: Contract, where: Deployment, seeds: tuple[int, ...] = (0,)) -> MutantResult:
+        """Run the contract's checks on the exemplars as they are: they must find nothing."""
+        findings = self._check(contract, self._engine(where), seeds, first_only=False)
+        return MutantResult(contract.id, "", findings, (where.name,))
+
+    def mutant(self, contract: Contract, mutant: Mutant, seeds: tuple[int, ...] = (0, 1)) -> MutantResult:
+        """Try one mutant where it exists, until it is noticed."""
+        text = mutated_text(self._knowledge, contract, mutant)
+        tried: list[str] = []
+        findings: tuple[Finding, ...] = ()
+        for where, engine in self._variants(contract, mutant, text):
+            tried.append(where.name)
+            findings = self._check(contract, engine, seeds, first_only=True)
+            shutil.rmtree(engine)
+            if findings:
+                break
+        return MutantResult(contract.id, mutant.name, findings, tuple(tried))
+
+    def _variants(self, contract: Contract, mutant: Mutant, text: str) -> Iterator[tuple[Deployment, Path]]:
+        """Engines that hold the mutant, one per deployment where there is such an engine."""
+        for where in self._deployments:
+            if not contract.predicate(where.facts.model_dump()):
+                continue
+            engine = self._work / "mutants" / where.name
+            shutil.rmtree(engine, ignore_errors=True)
+            shutil.copytree(self._engine(where), engine, ignore=shutil.ignore_patterns("__pycache__"))
+            if self._engines.replace(engine, where.facts, f"{contract.id}/{mutant.file}", text):
+                yield where, engine
+
+    def _engine(self, where: Deployment) -> Path:
+        folder = self._work / "engines" / where.name
+        if not (folder / "manifest.json").exists():
+            self._engines.make(where.facts, where.model, folder)
+        return folder
+
+    def _check(
+        self, contract: Contract, engine: Path, seeds: tuple[int, ...], *, first_only: bool
+    ) -> tuple[Finding, ...]:
+        check_file = self._knowledge.check_file(contract.id)
+        return tuple(self._server.run(CheckJob(engine, check_file, seeds, first_only, self._timeout_s)))
+
+
+def mutated_text(knowledge: KnowledgeBase, contract: Contract, mutant: Mutant) -> str:
+    """The exemplar's text with the fault in it. KnowledgeError if the text it replaces is not there exactly once."""
+    path = knowledge.folder(contract.id) / mutant.file
+    text = path.read_text("utf-8")
+    if text.count(mutant.replace) != 1:
+        raise KnowledgeError([f"{path}: {mutant.name}: its text occurs {text.count(mutant.replace)} times, not once"])
+    return text.replace(mutant.replace, mutant.with_)
+
+
+def run_mutants(
+    knowledge: KnowledgeBase,
+    engines: EngineMaker,
+    work: Path,
+    contract_ids: Sequence[str] | None = None,
+    deployments: Sequence[Deployment] | None = None,
+) -> Iterator[MutantResult]:
+    """Yield a result per mutant of the given contracts (default: all), in order, as each is known."""
+    with MutantRunner(knowledge, engines, work, deployments) as runner:
+        for contract_id in contract_ids if contract_ids is not None else sorted(knowledge.contracts):
+            contract = knowledge.contracts[contract_id]
+            for mutant in contract.mutants:
+                yield runner.mutant(contract, mutant)
