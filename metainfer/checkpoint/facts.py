@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from metainfer.checkpoint.tensors import TensorInfo, tensor_index
+from metainfer.checkpoint.tensors import INDEX_NAME, TensorInfo, tensor_index
 from metainfer.errors import InputError, RefusedError
 
 SourceDtype = Literal["fp32", "bf16", "fp16"]
@@ -74,6 +74,9 @@ def read_facts(folder: Path) -> ModelFacts:
     architecture = _architecture(folder / "config.json", config)
     tensors = tensor_index(folder)
     heads, hidden = _integer(folder, config, "num_attention_heads"), _integer(folder, config, "hidden_size")
+    kv_heads = _integer(folder, config, "num_key_value_heads")
+    if heads % kv_heads:
+        raise InputError(f"{folder / 'config.json'}: {heads} attention heads cannot share {kv_heads} key-value heads")
     return ModelFacts(
         architecture=architecture,
         vocab_size=_integer(folder, config, "vocab_size"),
@@ -81,18 +84,18 @@ def read_facts(folder: Path) -> ModelFacts:
         intermediate_size=_integer(folder, config, "intermediate_size"),
         num_hidden_layers=_integer(folder, config, "num_hidden_layers"),
         num_attention_heads=heads,
-        num_key_value_heads=config.get("num_key_value_heads") or heads,
-        head_dim=config.get("head_dim") or hidden // heads,
-        rms_norm_eps=float(config["rms_norm_eps"]),
+        num_key_value_heads=kv_heads,
+        head_dim=_integer(folder, config, "head_dim") if config.get("head_dim") is not None else hidden // heads,
+        rms_norm_eps=_positive(folder / "config.json", "rms_norm_eps", config.get("rms_norm_eps")),
         rope_theta=_rope_theta(folder / "config.json", config),
         max_position_embeddings=_integer(folder, config, "max_position_embeddings"),
         tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
-        attention_bias=_attention_bias(folder, architecture, tensors),
+        attention_bias=_attention_bias(folder, architecture, config, tensors),
         qk_norm=architecture == "qwen3",
         eos_token_ids=_eos_token_ids(folder, config, generation),
         bos_token_id=config.get("bos_token_id"),
         pad_token_id=config.get("pad_token_id"),
-        sharded=len({info.file for info in tensors.values()}) > 1,
+        sharded=(folder / INDEX_NAME).exists(),
         has_chat_template=_has_chat_template(folder),
         source_dtype=_source_dtype(folder, tensors),
         num_parameters=sum(info.elements for info in tensors.values()),
@@ -115,9 +118,15 @@ def _refuse_unknown(path: Path, config: Mapping[str, Any]) -> None:
     if config.get("quantization_config"):
         complaints.append("quantization_config: quantised checkpoints are not covered; give the bf16 or fp32 model")
     for key in ("rope_scaling", "rope_parameters"):
-        kind = (config.get(key) or {}).get("rope_type") or (config.get(key) or {}).get("type") or "default"
+        rope = config.get(key) or {}
+        kind = rope.get("rope_type") or rope.get("type") or "default"
         if kind != "default":
             complaints.append(f"{key}: scaled rotary embedding of type {kind!r} is not covered")
+        complaints += [
+            f"{key}.{inner} = {json.dumps(value)[:80]}: no knowledge says what this key does"
+            for inner, value in rope.items()
+            if inner not in ("rope_type", "type", "rope_theta") and value is not None and kind == "default"
+        ]
     if complaints:
         raise ConfigRefusedError("\n".join(f"{path}: {complaint}" for complaint in complaints))
 
@@ -134,19 +143,30 @@ def _architecture(path: Path, config: Mapping[str, Any]) -> Literal["qwen2", "qw
 
 def _rope_theta(path: Path, config: Mapping[str, Any]) -> float:
     """From `rope_parameters` (transformers 5) or `rope_theta` (before)."""
-    theta = (config.get("rope_parameters") or {}).get("rope_theta", config.get("rope_theta"))
-    if not isinstance(theta, int | float) or theta <= 0:
-        raise InputError(f"{path}: rope_theta is {theta!r}; a positive number is needed")
-    return float(theta)
+    inner, outer = (config.get("rope_parameters") or {}).get("rope_theta"), config.get("rope_theta")
+    if inner is not None and outer is not None and inner != outer:
+        raise InputError(f"{path}: rope_theta is {outer!r}, but rope_parameters.rope_theta is {inner!r}")
+    return _positive(path, "rope_theta", outer if inner is None else inner)
 
 
-def _attention_bias(folder: Path, architecture: str, tensors: Mapping[str, TensorInfo]) -> bool:
+def _positive(path: Path, key: str, value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
+        raise InputError(f"{path}: {key} is {value!r}; a positive number is needed")
+    return float(value)
+
+
+def _attention_bias(
+    folder: Path, architecture: str, config: Mapping[str, Any], tensors: Mapping[str, TensorInfo]
+) -> bool:
     """Read from the tensors themselves: config.json does not say it for Qwen2."""
     biased = {name.rsplit(".", 2)[1] for name in tensors if name.endswith(".bias")}
     if biased not in (set(), {"q_proj", "k_proj", "v_proj"}):
         raise ConfigRefusedError(
             f"{folder}: tensors with a bias: {', '.join(sorted(biased))}; covered are q, k and v only"
         )
+    if architecture == "qwen3" and (biased or config.get("attention_bias")):
+        # transformers then gives the output projection a bias as well.
+        raise ConfigRefusedError(f"{folder}: a Qwen3 model with attention_bias is not covered")
     if architecture == "qwen2" and not biased:
         raise ConfigRefusedError(f"{folder}: a Qwen2 model without q, k and v biases; transformers would make them up")
     return bool(biased)

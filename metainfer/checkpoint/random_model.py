@@ -17,6 +17,7 @@ _CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+_DTYPES = ("float32", "bfloat16", "float16")
 _INITIALIZER_RANGE = 0.5
 """Wide enough that layers matter: with the usual 0.02 a tiny model's logits hardly depend on its context."""
 
@@ -24,22 +25,26 @@ _INITIALIZER_RANGE = 0.5
 def make_random_model(config: Mapping[str, Any], seed: int, out: Path) -> None:
     """Fill `out` with a model of the given config.json, its weights drawn by transformers after seeding torch.
 
-    `dtype` of the config (default bfloat16) is what the weights are rounded to. Raises InputError for a bad config.
+    Two keys are not the model's own: `dtype` (default bfloat16) is what the weights are rounded to, `max_shard_size`
+    cuts them into several files. Raises InputError for a config that transformers refuses.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    if config.get("vocab_size", 0) < MIN_VOCAB_SIZE:
+    vocab_size = config.get("vocab_size")
+    if not isinstance(vocab_size, int) or vocab_size < MIN_VOCAB_SIZE:
         raise InputError(f"random model: vocab_size must be at least {MIN_VOCAB_SIZE}: all bytes and special tokens")
     values = {"initializer_range": _INITIALIZER_RANGE, **config}
-    dtype = getattr(torch, str(values.pop("dtype", None) or values.pop("torch_dtype", None) or "bfloat16"))
+    name, shard_size = str(values.pop("dtype", "bfloat16")), values.pop("max_shard_size", "5GB")
+    if name not in _DTYPES:
+        raise InputError(f"random model: dtype is {name!r}; one of {', '.join(_DTYPES)} is needed")
     end, turn = _BYTES, _BYTES + 2
     values |= {"eos_token_id": turn, "bos_token_id": None, "pad_token_id": end}
     try:
         parsed = AutoConfig.for_model(**values)
-    except (ValueError, TypeError, KeyError) as error:
+    except Exception as error:  # its validation raises classes of its own, different from release to release
         raise InputError(f"random model: transformers refuses the config: {error}") from error
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -48,9 +53,17 @@ def make_random_model(config: Mapping[str, Any], seed: int, out: Path) -> None:
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.data += 0.2 * torch.randn_like(parameter)
-    model.to(dtype).save_pretrained(out, max_shard_size=values.get("max_shard_size", "5GB"))
+    model.to(getattr(torch, name)).save_pretrained(out, max_shard_size=shard_size)
+    _forget_version(out / "config.json")
     (out / "generation_config.json").write_bytes(pretty_json({"eos_token_id": [turn, end], "pad_token_id": end}))
     write_byte_tokenizer(out)
+
+
+def _forget_version(path: Path) -> None:
+    """Take the library's version out of config.json: another release must not make another model of the same seed."""
+    config = json.loads(path.read_bytes())
+    config.pop("transformers_version", None)
+    path.write_bytes(pretty_json(config))
 
 
 def write_byte_tokenizer(out: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from typing import Any
 
 from metainfer.checkpoint.facts import ModelFacts, read_facts
 from metainfer.checkpoint.tensors import INDEX_NAME, WEIGHTS_NAME, tensor_index
-from metainfer.errors import InputError
+from metainfer.errors import InputError, MachineError
 from metainfer.files import canonical_json, folder_digest, sha256_bytes, write_atomic
 from metainfer.progress import Progress
-from metainfer.spec.models import Source
+from metainfer.spec.models import RandomSource, Source
 
 CONVERSION_VERSION = 1
 """Raise it when a conversion begins to give other bytes; older entries of the index are then not found."""
@@ -30,6 +30,7 @@ _TEXT_FILES = (
     "chat_template.jinja",
 )
 _NEEDED = ("config.json", "tokenizer.json", "tokenizer_config.json")
+_COPY_STEP, _HASH_STEP = "copy model", "hash model"
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,20 @@ def fetch_model(source: Source, *, cache: Path, base_dir: Path, progress: Progre
     index = cache / "sources" / f"{key}.json"
     if found := _look_up(index, cache):
         return found
-    with _lock(cache / "sources" / f"{key}.lock"):
-        if found := _look_up(index, cache):
-            return found
-        digest = _make(_maker(source, cache, base_dir, progress), cache)
-        write_atomic(index, canonical_json({"digest": digest}))
-    return ModelFolder(_folder(cache, digest), digest, read_facts(_folder(cache, digest)))
+    try:
+        with _lock(cache / "sources" / f"{key}.lock"):
+            if found := _look_up(index, cache):
+                return found
+            made = _make(_maker(source, cache, base_dir, progress), cache, key, progress)
+            write_atomic(index, canonical_json({"digest": made.digest, "bytes": _sizes(made.path)}))
+            return made
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS):
+            raise MachineError(
+                f"{error.filename or cache}: {error.strerror}. Models are kept in {cache}; make room and leave to write "
+                "there (about three times the model), or name another folder by METAINFER_CACHE"
+            ) from error
+        raise
 
 
 def known_model(source: Source, *, cache: Path, base_dir: Path) -> ModelFolder | None:
@@ -70,41 +79,64 @@ def _folder(cache: Path, digest: str) -> Path:
 
 
 def _look_up(index: Path, cache: Path) -> ModelFolder | None:
+    """The entry's folder, if its files are still there in full; sizes only, engines hash what they load."""
     try:
-        digest = json.loads(index.read_bytes())["digest"]
-    except (OSError, ValueError, KeyError, TypeError):
+        entry = json.loads(index.read_bytes())
+        folder = _folder(cache, entry["digest"])
+        if _sizes(folder) != entry["bytes"]:
+            return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         # Absent or damaged: the index only saves work, so it is made again.
         return None
-    folder = _folder(cache, digest)
-    return ModelFolder(folder, digest, read_facts(folder)) if folder.is_dir() else None
+    return ModelFolder(folder, entry["digest"], read_facts(folder))
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    return {entry.name: entry.stat().st_size for entry in sorted(folder.iterdir())}
 
 
 def _source_key(source: Source, base_dir: Path) -> str:
-    """Identifies a source by what it names; local files also by size and time of change."""
+    """Identifies a source by what it names; a local folder also by its files' sizes and times of change."""
     identity: dict[str, Any] = {"conversion": CONVERSION_VERSION, "source": source.model_dump(mode="json")}
-    for local in (source.path, source.random.config if source.random else None):
-        if isinstance(local, str):
-            identity["files"] = _stat(base_dir / local)
+    if source.path is not None:
+        identity["files"] = _stat(base_dir / source.path)
+    elif source.random is not None:
+        identity["config"] = _random_config(source.random, base_dir)
     return sha256_bytes(canonical_json(identity))
 
 
 def _stat(path: Path) -> dict[str, list[int]]:
-    if not path.exists():
-        raise InputError(f"{path}: no such file or folder; paths in a spec are relative to the spec")
-    files = [path] if path.is_file() else sorted(entry for entry in path.iterdir() if entry.is_file())
+    if not path.is_dir():
+        raise InputError(f"{path}: no such folder; paths in a spec are relative to the spec")
+    files = sorted(entry for entry in path.iterdir() if entry.is_file())
     return {str(file.resolve()): [file.stat().st_size, file.stat().st_mtime_ns] for file in files}
+
+
+def _random_config(source: RandomSource, base_dir: Path) -> dict[str, Any]:
+    if isinstance(source.config, dict):
+        return source.config
+    path = base_dir / source.config
+    try:
+        config = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; paths in a spec are relative to the spec") from error
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise InputError(f"{path}: not a JSON object")
+    return config
 
 
 def _maker(source: Source, cache: Path, base_dir: Path, progress: Progress) -> Callable[[Path], None]:
     """What fills an empty folder with the canonical files."""
     if source.path is not None:
         origin = base_dir / source.path
-        return lambda out: copy_model(origin, out)
+        return lambda out: copy_model(origin, out, progress)
     if source.hf is not None:
         from metainfer.checkpoint.hub import download
 
         hf = source.hf
-        return lambda out: copy_model(download(hf, cache, progress), out)
+        return lambda out: copy_model(download(hf, cache, progress), out, progress)
     if source.gguf is not None:
         from metainfer.checkpoint.gguf import convert
         from metainfer.checkpoint.wheels import gguf_file
@@ -114,40 +146,62 @@ def _maker(source: Source, cache: Path, base_dir: Path, progress: Progress) -> C
     assert source.random is not None  # the model validates that one is given
     from metainfer.checkpoint.random_model import make_random_model
 
-    config = source.random.config
-    if isinstance(config, str):
-        config = json.loads((base_dir / config).read_bytes())
+    config = _random_config(source.random, base_dir)
     seed = source.random.seed
     return lambda out: make_random_model(config, seed, out)
 
 
-def _make(fill: Callable[[Path], None], cache: Path) -> str:
-    """Run `fill` on a scratch folder, check the result, and move it to its digest's place."""
+def _make(fill: Callable[[Path], None], cache: Path, key: str, progress: Progress) -> ModelFolder:
+    """Run `fill` on a scratch folder, check the result, and move it to its digest's place.
+
+    The scratch folder is the source's own, so that what a killed run left there is cleared by the next.
+    """
     models = cache / "models"
-    models.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(dir=models, prefix=".making-"))
+    scratch = models / f".making-{key[:32]}"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
     try:
         fill(scratch)
-        read_facts(scratch)
+        facts = read_facts(scratch)
+        progress.start(_HASH_STEP)
         digest = folder_digest(scratch)
-        if not _folder(cache, digest).exists():
-            os.chmod(scratch, 0o755)
-            os.rename(scratch, _folder(cache, digest))
-        return digest
+        progress.done(_HASH_STEP, digest)
+        _sync(scratch)
+        folder = _folder(cache, digest)
+        if folder.exists() and _sizes(folder) != _sizes(scratch):
+            # Somebody deleted or cut files in there; nothing of that is worth keeping.
+            shutil.rmtree(folder)
+        if not folder.exists():
+            os.rename(scratch, folder)
+            _sync(models)
+        return ModelFolder(folder, digest, facts)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def copy_model(origin: Path, out: Path) -> None:
+def _sync(folder: Path) -> None:
+    """Let the disk have the folder's files and entries before anything refers to them."""
+    for path in (*(entry for entry in folder.iterdir() if entry.is_file()), folder):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def copy_model(origin: Path, out: Path, progress: Progress) -> None:
     """Copy the files that make up a model, and no others, from `origin` to `out`. Raises InputError if some lack."""
     if missing := [name for name in _NEEDED if not (origin / name).is_file()]:
         raise InputError(f"{origin}: {', '.join(missing)}: no such file; a model folder needs it")
-    weights = {info.file for info in tensor_index(origin).values()} or {WEIGHTS_NAME}
+    names = [name for name in _TEXT_FILES if (origin / name).exists()]
+    names += sorted({info.file for info in tensor_index(origin).values()} or {WEIGHTS_NAME})
     if (origin / INDEX_NAME).exists():
-        weights.add(INDEX_NAME)
-    for name in (*_TEXT_FILES, *sorted(weights)):
-        if (origin / name).exists():
-            shutil.copyfile(origin / name, out / name)
+        names.append(INDEX_NAME)
+    progress.start(_COPY_STEP, total=sum((origin / name).stat().st_size for name in names))
+    for name in names:
+        shutil.copyfile(origin / name, out / name)
+        progress.advance(_COPY_STEP, (out / name).stat().st_size)
+    progress.done(_COPY_STEP, f"{len(names)} files")
 
 
 @contextmanager

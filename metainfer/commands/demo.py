@@ -1,0 +1,95 @@
+"""`make demo`: the whole loop on a scratch forge, ended by asking the new engine for code over HTTP."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from metainfer.commands.context import Workspace, cache_root
+from metainfer.commands.run import as_data, describe
+from metainfer.console import Reporter, make_reporter
+from metainfer.errors import ExitCode, InputError
+
+if TYPE_CHECKING:
+    from metainfer.pipeline.run import RunResult
+
+QUESTION = "Write a Python function that checks whether a number is prime."
+_OWNER = "demo@localhost"
+_MARK = "metainfer-demo"
+
+
+def run_demo(workspace: Workspace, spec: Path, folder: Path, *, allow_unsandboxed: bool) -> ExitCode:
+    """Clone into `folder`, run `spec` there, ask the proposed engine, and say how to go on."""
+    from metainfer.forge.setup import create_local_forge
+    from metainfer.pipeline.run import RunRequest
+    from metainfer.pipeline.run import run as run_pipeline
+    from metainfer.spec.load import load_spec, refuse_machine
+
+    refuse_machine()
+    engine = load_spec(spec).name
+    clone = _scratch_clone(workspace, folder)
+    with make_reporter(as_json=False) as reporter:
+        forge = create_local_forge(clone, folder / "forge.git", _OWNER, without_engines=[engine])
+        reporter.note(f"scratch clone {clone}, scratch forge {folder / 'forge.git'}")
+        request = RunRequest(
+            spec_path=clone / spec,
+            repo_root=clone.resolve(),
+            state=clone / ".metainfer",
+            cache=cache_root(),
+            allow_unsandboxed=allow_unsandboxed,
+        )
+        result = run_pipeline(request, forge, reporter)
+        reporter.result(describe(result), as_data(result))
+        if result.status != "published" or result.outcome is None:
+            return ExitCode.RED
+        correct = _ask(result, clone, reporter, allow_unsandboxed=allow_unsandboxed)
+    number = result.outcome.number
+    print(
+        f"next:  cd {clone}\n"
+        f"       metainfer pr show {number}; metainfer pr approve {number}; metainfer pr merge {number}\n"
+        f"       metainfer serve {engine}; metainfer release {engine}"
+    )
+    return ExitCode.OK if correct else ExitCode.RED
+
+
+def _scratch_clone(workspace: Workspace, folder: Path) -> Path:
+    """A clone of what is committed here. An earlier demo's folder is emptied; any other folder is left alone."""
+    import git
+
+    mark = folder / _MARK
+    if folder.exists() and any(folder.iterdir()) and not mark.exists():
+        raise InputError(f"{folder} is not empty and not an earlier demo's; name another with --folder")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    mark.touch()
+    source = git.Repo(workspace.root)
+    if source.is_dirty(untracked_files=False):
+        print("note: the demo uses what is committed; uncommitted changes are left out")
+    clone = git.Repo.clone_from(str(workspace.root), str(folder / "work"), no_hardlinks=True)
+    with clone.config_writer() as config:
+        config.set_value("user", "name", "demo")
+        config.set_value("user", "email", _OWNER)
+    return folder / "work"
+
+
+def _ask(result: RunResult, clone: Path, reporter: Reporter, *, allow_unsandboxed: bool) -> bool:
+    """Ask the engine for code over HTTP, hold it against transformers, and try the code. True if all is right."""
+    from metainfer.commands.acceptance import ask_engine, matches_reference, prime_code_works
+    from metainfer.sandbox.sandbox import Sandbox
+
+    assert result.manifest is not None
+    assert result.run_folder is not None
+    model = cache_root() / "models" / result.manifest.model.digest.removeprefix("sha256:")
+    sandbox = Sandbox(allow_unsandboxed=allow_unsandboxed)
+    reporter.start("ask the engine")
+    answer = ask_engine(result.run_folder / result.engine, result.manifest.package, model, QUESTION, sandbox)
+    reporter.done("ask the engine", f"{answer.tokens} tokens, {answer.tokens / answer.seconds:.1f} tokens/s")
+    print(f"\n> {QUESTION}\n{answer.text}\n")
+    reporter.start("compare with transformers")
+    same, compared = matches_reference(model, QUESTION, answer)
+    verdict = "token for token the same" if same else "NOT the same tokens"
+    reporter.done("compare with transformers", f"{compared} tokens in fp32: {verdict}")
+    works, why = prime_code_works(answer.text, sandbox)
+    reporter.note(f"the code it wrote: {why}")
+    return same and works

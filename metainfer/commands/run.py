@@ -1,0 +1,148 @@
+"""`metainfer run`: from a spec to a pull request. Also `demo` and `doctor`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from metainfer.commands.context import Workspace, cache_root
+from metainfer.console import make_reporter
+from metainfer.errors import ExitCode
+
+if TYPE_CHECKING:
+    from metainfer.pipeline.run import RunResult
+
+SpecPath = Annotated[Path, typer.Argument(help="The spec, e.g. specs/name.yaml.")]
+ForgeOption = Annotated[str | None, typer.Option("--forge", help="A bare repository; default: git's metainfer.forge.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object per event; the result is the last line.")]
+Unsandboxed = Annotated[
+    bool, typer.Option(help="Run the gates without a sandbox where none can be had; the pull request says so.")
+]
+
+
+def run(
+    spec: SpecPath,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")] = False,
+    regenerate: Annotated[
+        bool, typer.Option("--regenerate", help="Go on although nothing changed, or although a person stopped the bot.")
+    ] = False,
+    bench: Annotated[bool, typer.Option(help="Measure the engine, beside a peer.")] = True,
+    repeats: Annotated[int, typer.Option(min=1, help="Repeats of the benchmark.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the gates' random inputs.")] = 0,
+    allow_unsandboxed: Unsandboxed = False,
+    as_json: JsonOption = False,
+    forge: ForgeOption = None,
+) -> None:
+    """Generate the engine of a spec, prove it, measure it, and propose it. Again: does nothing."""
+    from metainfer.forge.setup import open_forge
+    from metainfer.pipeline.run import RunRequest
+    from metainfer.pipeline.run import run as run_pipeline
+    from metainfer.spec.load import refuse_machine
+
+    refuse_machine()
+    workspace = Workspace.find()
+    request = RunRequest(
+        spec_path=spec,
+        repo_root=workspace.root,
+        state=workspace.state,
+        cache=cache_root(),
+        dry_run=dry_run,
+        regenerate=regenerate,
+        allow_unsandboxed=allow_unsandboxed,
+        bench=bench,
+        repeats=repeats,
+        seed=seed,
+    )
+    with make_reporter(as_json=as_json) as reporter:
+        result = run_pipeline(request, open_forge(workspace.root, forge), reporter)
+        reporter.result(describe(result), as_data(result))
+    raise typer.Exit(exit_code(result))
+
+
+def exit_code(result: RunResult) -> ExitCode:
+    """Green and unchanged are fine; red is red; a person in the way is a conflict."""
+    if result.status == "red":
+        return ExitCode.RED
+    if result.outcome and result.outcome.status in ("blocked", "closed") and result.status == "unchanged":
+        return ExitCode.CONFLICT
+    return ExitCode.OK
+
+
+def describe(result: RunResult) -> str:
+    """The outcome for people: a verdict table, the pull request, and the next command."""
+    from rich.markup import escape
+
+    lines = []
+    for report in result.gates:
+        colour = "green" if report.passed else "red"
+        figures = ", ".join(f"{name} {_shown(value)}" for name, value in list(report.figures.items())[:4])
+        lines.append(f"  [{colour}]{report.verdict:<7}[/] {report.gate:<12}{report.seconds:7.1f} s  {escape(figures)}")
+        for finding in report.findings[:5]:
+            lines.append(f"            {escape(finding.where)} {escape(finding.message)}")
+        if not report.passed:
+            lines.append(f"            reproduce: {escape(report.reproduce)}")
+    if result.bench:
+        lines += _bench_lines(result)
+    lines += [f"  {unit:<18} {escape(origin)}" for unit, origin in result.plan.items()]
+    number = result.outcome.number if result.outcome else None
+    where = f"pull request #{number}: " if number else ""
+    lines.append(f"[bold]{result.engine}[/]: {result.status}. {where}{escape(result.message)}")
+    if result.run_folder:
+        lines.append(f"run folder: {escape(str(result.run_folder))}")
+    if number and result.status in ("published", "unchanged"):
+        lines.append(f"next: metainfer pr show {number}")
+    return "\n".join(lines)
+
+
+def _bench_lines(result: RunResult) -> list[str]:
+    assert result.bench is not None
+    lines = [f"  {subject.info.name}: " + ", ".join(
+        f"{name} {spread.median:.4g} ({spread.min:.4g}…{spread.max:.4g})"
+        for name, spread in subject.figures.items()
+        if name in ("decode_tokens_per_s", "decode_mbu", "prefill_ttft_ms", "load_tokens_per_s")
+    ) for subject in result.bench.subjects]  # fmt: skip
+    return lines + [f"  {goal.goal}: wanted {goal.wanted:g}, measured {goal.measured}" for goal in result.bench.goals]
+
+
+def as_data(result: RunResult) -> dict[str, Any]:
+    """The outcome for programs."""
+    return {
+        "status": result.status,
+        "engine": result.engine,
+        "input_hash": result.input_hash,
+        "message": result.message,
+        "pull_request": result.outcome.number if result.outcome else None,
+        "forge": result.outcome.status if result.outcome else None,
+        "run_folder": str(result.run_folder) if result.run_folder else None,
+        "gates": {report.gate: report.verdict for report in result.gates},
+        "bench": result.bench.model_dump(mode="json") if result.bench else None,
+        "plan": dict(result.plan),
+    }
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def demo(
+    spec: Annotated[Path, typer.Argument(help="The spec to run.")] = Path("specs/qwen2.5-coder-0.5b-cpu.yaml"),
+    folder: Annotated[Path, typer.Option(help="Where the scratch forge and clone go; emptied first.")] = Path(".demo"),
+    allow_unsandboxed: Unsandboxed = False,
+) -> None:
+    """Run a spec in a scratch forge whose base lacks the engine, then ask the new engine for code over HTTP."""
+    from metainfer.commands.demo import run_demo
+
+    raise typer.Exit(run_demo(Workspace.find(), spec, folder, allow_unsandboxed=allow_unsandboxed))
+
+
+def doctor() -> None:
+    """Say what this machine lacks for generating, judging and serving engines."""
+    from metainfer.commands.doctor import examine
+
+    complaints = 0
+    for name, problem in examine():
+        typer.echo(f"{'ok     ' if not problem else 'missing'} {name}{': ' + problem if problem else ''}")
+        complaints += bool(problem)
+    raise typer.Exit(ExitCode.ENVIRONMENT if complaints else ExitCode.OK)

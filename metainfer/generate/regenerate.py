@@ -1,0 +1,55 @@
+"""Making an engine again from its own manifest and a knowledge base: the proof that nobody edited it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from metainfer.checkpoint.facts import ModelFacts
+from metainfer.ckb.facts import Facts
+from metainfer.ckb.routing import require_coverage, route
+from metainfer.ckb.store import KnowledgeBase
+from metainfer.generate.blueprint import NEEDED_UNITS
+from metainfer.generate.constants import Limits
+from metainfer.generate.inputs import EngineInputs
+from metainfer.generate.manifest import EVIDENCE_NAME, read_manifest
+from metainfer.generate.specializer import GeneratedEngine, generate
+from metainfer.spec.models import Spec
+
+
+def regenerate(engine_dir: Path, ckb_root: Path) -> GeneratedEngine:
+    """Generate from the spec, model facts and digest that the manifest records. Needs no model and no network."""
+    manifest = read_manifest(engine_dir)
+    spec = Spec.model_validate(manifest.spec)
+    model = ModelFacts.model_validate(manifest.model.facts)
+    facts = Facts.from_spec(spec, model)
+    routing = route(KnowledgeBase.load(ckb_root), facts)
+    require_coverage(routing, NEEDED_UNITS)
+    return generate(
+        EngineInputs(
+            name=spec.name,
+            spec=spec.resolved(),
+            spec_path=manifest.spec_path,
+            facts=facts,
+            model=model,
+            model_digest=manifest.model.digest,
+            routing=routing,
+            ckb_root=ckb_root,
+            limits=Limits.from_spec(spec),
+        )
+    )
+
+
+def differences(engine_dir: Path, engine: GeneratedEngine) -> list[str]:
+    """A line for each file of `engine_dir` that is not byte for byte what `engine` holds; evidence is left out."""
+    found = {
+        path.relative_to(engine_dir).as_posix(): path.read_bytes()
+        for path in sorted(engine_dir.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts and path.name != EVIDENCE_NAME
+    }
+    complaints = [f"{name}: the generator does not make it" for name in sorted(found.keys() - engine.files.keys())]
+    for name, data in sorted(engine.files.items()):
+        if name not in found:
+            complaints.append(f"{name}: missing")
+        elif found[name] != data:
+            complaints.append(f"{name}: differs from what the generator makes")
+    return complaints

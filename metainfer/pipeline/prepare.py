@@ -1,0 +1,64 @@
+"""From a spec file to the inputs of a generation: everything that can be refused is refused here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from metainfer.checkpoint.feasibility import Feasibility, require_feasible
+from metainfer.checkpoint.sources import ModelFolder, fetch_model
+from metainfer.ckb.facts import Facts
+from metainfer.ckb.routing import require_coverage, route
+from metainfer.ckb.store import KnowledgeBase
+from metainfer.generate.blueprint import NEEDED_UNITS
+from metainfer.generate.constants import Limits
+from metainfer.generate.inputs import EngineInputs
+from metainfer.spec.load import load_spec, refuse_machine, refuse_unserved
+
+if TYPE_CHECKING:
+    from metainfer.progress import Progress
+    from metainfer.spec.models import Spec
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A deployment that is valid, covered and feasible."""
+
+    spec: Spec
+    spec_path: Path
+    model: ModelFolder
+    knowledge: KnowledgeBase
+    inputs: EngineInputs
+    feasibility: Feasibility
+
+
+def prepare(spec_path: Path, ckb_root: Path, repo_root: Path, cache: Path, progress: Progress) -> Prepared:
+    """Validate, fetch the model, route, and check coverage and memory. Raises the error of whatever does not hold."""
+    spec = load_spec(spec_path)
+    refuse_machine()
+    refuse_unserved(spec)
+    knowledge = KnowledgeBase.load(ckb_root)
+    model = fetch_model(spec.model.source, cache=cache, base_dir=spec_path.parent, progress=progress)
+    fits = require_feasible(spec, model.facts)
+    facts = Facts.from_spec(spec, model.facts)
+    routing = route(knowledge, facts)
+    require_coverage(routing, NEEDED_UNITS)
+    inputs = EngineInputs(
+        name=spec.name,
+        spec=spec.resolved(),
+        spec_path=_relative(spec_path, repo_root),
+        facts=facts,
+        model=model.facts,
+        model_digest=model.digest,
+        routing=routing,
+        ckb_root=ckb_root,
+        limits=Limits.from_spec(spec),
+    )
+    return Prepared(spec, spec_path, model, knowledge, inputs, fits)
+
+
+def _relative(path: Path, root: Path) -> str:
+    """The spec's path within the repository; its name alone if it lies outside, so that no folder leaks."""
+    resolved = path.resolve()
+    return resolved.relative_to(root).as_posix() if resolved.is_relative_to(root) else path.name

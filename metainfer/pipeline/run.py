@@ -1,0 +1,212 @@
+"""One run: prepare, ask the forge, generate, judge, measure, propose. Each step is recorded; a red one ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from metainfer.files import pretty_json, write_atomic
+from metainfer.generate.manifest import EVIDENCE_NAME, Manifest
+from metainfer.generate.specializer import generate
+from metainfer.pipeline.knowledge import export_knowledge
+from metainfer.pipeline.performance import performance_report
+from metainfer.pipeline.prepare import Prepared, prepare
+from metainfer.pipeline.record import RunLog
+
+if TYPE_CHECKING:
+    from metainfer.bench.report import BenchReport
+    from metainfer.forge.protocol import Forge, PublishOutcome
+    from metainfer.gates.report import Evidence, GateReport
+    from metainfer.progress import Progress
+
+RunStatus = Literal["planned", "unchanged", "published", "red"]
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What to run, and how."""
+
+    spec_path: Path
+    repo_root: Path
+    state: Path
+    """Run records and candidates."""
+    cache: Path
+    """Models."""
+    dry_run: bool = False
+    regenerate: bool = False
+    """Go on although the forge would leave the pull request as it is."""
+    allow_unsandboxed: bool = False
+    bench: bool = True
+    peers: Sequence[str] = ("transformers",)
+    repeats: int = 3
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What came of it."""
+
+    status: RunStatus
+    engine: str
+    input_hash: str
+    message: str
+    run_folder: Path | None = None
+    manifest: Manifest | None = None
+    gates: Sequence[GateReport] = ()
+    bench: BenchReport | None = None
+    outcome: PublishOutcome | None = None
+    plan: Mapping[str, str] = field(default_factory=dict)
+    """Unit name to the exemplar it is made from."""
+
+
+def run(request: RunRequest, forge: Forge, progress: Progress) -> RunResult:
+    """Bring the spec's engine to an open pull request, or find that there is nothing to do, or that it is red.
+
+    Raises what refuses the spec (InputError, RefusedError), and ConflictError if a person's decision stands in the way.
+    """
+    base = forge.base_sha()
+    ckb_root = export_knowledge(forge, base, request.state)
+    prepared = prepare(request.spec_path, ckb_root, request.repo_root, request.cache, progress)
+    inputs = prepared.inputs
+    preview = forge.preview(inputs.name, inputs.input_hash)
+    if not preview.wrote and not request.regenerate:
+        return RunResult("unchanged", inputs.name, inputs.input_hash, preview.reason, outcome=preview)
+    if request.dry_run:
+        plan = {unit: _origin(prepared, unit) for unit in inputs.routing.exemplars}
+        return RunResult("planned", inputs.name, inputs.input_hash, preview.reason, outcome=preview, plan=plan)
+    log = RunLog.begin(
+        request.state, engine=inputs.name, spec=inputs.spec_path, input_hash=inputs.input_hash, base=base
+    )
+    return _make(request, forge, prepared, log, base, progress)
+
+
+def _make(
+    request: RunRequest, forge: Forge, prepared: Prepared, log: RunLog, base: str, progress: Progress
+) -> RunResult:
+    inputs = prepared.inputs
+    with log.step("generate"):
+        progress.start("generate")
+        engine = generate(inputs)
+        engine_dir = log.folder / inputs.name
+        engine.write(engine_dir)
+        progress.done("generate", f"{engine.manifest.lines} lines, {len(engine.manifest.units)} units")
+    gates = _judge(request, prepared, engine_dir, log, progress)
+    red = [report for report in gates if not report.passed]
+    bench = None
+    if not red and request.bench:
+        bench = _measure(request, prepared, engine_dir, log, progress)
+        if goals := performance_report(prepared.spec, bench, engine_dir):
+            gates.append(goals)
+            red += [] if goals.passed else [goals]
+    evidence = _evidence(inputs.input_hash, gates, bench)
+    write_atomic(engine_dir / EVIDENCE_NAME, evidence.encode())
+    if red:
+        message = f"red at {red[0].gate}; the candidate and its reports are kept, nothing was proposed"
+        log.end("red", message)
+        return RunResult("red", inputs.name, inputs.input_hash, message, log.folder, engine.manifest, gates, bench)
+    outcome = _publish(request, forge, prepared, engine_dir, engine.manifest, evidence, base, log, progress)
+    log.end("published" if outcome.wrote else "unchanged", outcome.reason, outcome.number)
+    status: RunStatus = "published" if outcome.wrote else "unchanged"
+    return RunResult(
+        status, inputs.name, inputs.input_hash, outcome.reason, log.folder, engine.manifest, gates, bench, outcome
+    )
+
+
+def _judge(
+    request: RunRequest, prepared: Prepared, engine_dir: Path, log: RunLog, progress: Progress
+) -> list[GateReport]:
+    from metainfer.gates.runner import run_gates
+    from metainfer.sandbox.sandbox import Sandbox
+
+    with log.step("gates") as step:
+        gates = run_gates(
+            engine_dir,
+            spec=prepared.spec,
+            model=prepared.model,
+            ckb_root=prepared.inputs.ckb_root,
+            sandbox=Sandbox(allow_unsandboxed=request.allow_unsandboxed),
+            progress=progress,
+            seed=request.seed,
+        )
+        step.message = ", ".join(f"{report.gate} {report.verdict}" for report in gates)
+    write_atomic(log.folder / "gates.json", pretty_json([report.model_dump(mode="json") for report in gates]))
+    return gates
+
+
+def _measure(request: RunRequest, prepared: Prepared, engine_dir: Path, log: RunLog, progress: Progress) -> BenchReport:
+    from metainfer.bench.engine import bench_engine
+    from metainfer.bench.environment import usable_cores
+    from metainfer.bench.report import BenchSettings
+    from metainfer.sandbox.sandbox import Sandbox
+
+    goals = {name: value for name, value in prepared.spec.goals.model_dump().items() if value is not None}
+    with log.step("benchmark"):
+        bench = bench_engine(
+            engine_dir,
+            model_dir=prepared.model.path,
+            model=prepared.model.facts,
+            peers=request.peers,
+            settings=BenchSettings(threads=usable_cores(), repeats=request.repeats),
+            goals=goals,
+            sandbox=Sandbox(allow_unsandboxed=request.allow_unsandboxed),
+            progress=progress,
+        )
+    write_atomic(log.folder / "bench.json", pretty_json(bench.model_dump(mode="json")))
+    return bench
+
+
+def _evidence(input_hash: str, gates: list[GateReport], bench: BenchReport | None) -> Evidence:
+    from metainfer.gates.report import make_evidence
+
+    return make_evidence(input_hash, gates, bench.model_dump(mode="json") if bench else None)
+
+
+def _publish(
+    request: RunRequest,
+    forge: Forge,
+    prepared: Prepared,
+    engine_dir: Path,
+    manifest: Manifest,
+    evidence: Evidence,
+    base: str,
+    log: RunLog,
+    progress: Progress,
+) -> PublishOutcome:
+    from metainfer.forge.body import BodyParts, render_body
+    from metainfer.forge.paths import collect_files
+    from metainfer.forge.protocol import PublishRequest
+
+    inputs = prepared.inputs
+    evidence_data: dict[str, Any] = evidence.model_dump(mode="json", by_alias=True)
+    notes = ["The gates ran without a sandbox, as asked for."] if request.allow_unsandboxed else []
+    body = render_body(
+        BodyParts(
+            manifest=manifest.model_dump(mode="json", by_alias=True),
+            evidence=evidence_data,
+            commands=[f"metainfer run {inputs.spec_path}", f"metainfer verify engines/{inputs.name}"],
+            notes=notes,
+        )
+    )
+    files = collect_files(engine_dir, f"engines/{inputs.name}/")
+    with log.step("publish"):
+        progress.start("propose")
+        outcome = forge.publish(
+            PublishRequest(
+                engine=inputs.name,
+                input_hash=inputs.input_hash,
+                base_sha=base,
+                engine_files=files,
+                title=f"{inputs.name}: generate the engine",
+                body=body,
+                regenerate=request.regenerate,
+            )
+        )
+        progress.done("propose", f"{outcome.status}: {outcome.reason}")
+    return outcome
+
+
+def _origin(prepared: Prepared, unit: str) -> str:
+    contract, exemplar = prepared.inputs.routing.source_of(unit)
+    return f"{contract.id} v{contract.version}: {exemplar.path}"
