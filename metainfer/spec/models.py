@@ -12,7 +12,7 @@ Feature = Literal["chat", "completions", "streaming", "logprobs", "stop", "seed"
 WeightDtype = Literal["fp32", "bf16", "int8", "int4"]
 
 _NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
-_WHEEL = re.compile(r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*==[A-Za-z0-9.!+]+")
+_WHEEL = re.compile(r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*==[0-9]+(?:\.[0-9]+)*(?:(?:a|b|rc|\.post|\.dev)[0-9]+)*")
 
 
 def _name(text: str) -> str:
