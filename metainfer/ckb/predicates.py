@@ -64,7 +64,7 @@ def parse_predicate(text: str) -> Predicate:
             warnings.simplefilter("ignore")  # about escapes that the language does not have anyway
             tree = ast.parse(source, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        column = getattr(error, "offset", None) or 1
+        column = getattr(error, "offset", None) or max(len(source), 1)
         raise PredicateError(f"not an expression: {getattr(error, 'msg', error)}", column) from error
     mentioned: set[str] = set()
     test = _compile(tree.body, mentioned, 0)
