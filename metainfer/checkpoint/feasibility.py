@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from metainfer.checkpoint.facts import ModelFacts
 from metainfer.errors import RefusedError
@@ -13,6 +14,7 @@ from metainfer.spec.models import Spec
 RUNTIME_BYTES = 550_000_000
 """Interpreter, torch, tokenizer and server: 407 MB measured with torch 2.13, and room for their growth."""
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "int8": 1}
+_CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _BLOCK_TOKENS = 16
 _STEP_TOKENS = 256
 
@@ -50,7 +52,8 @@ class Feasibility:
 def feasibility(spec: Spec, model: ModelFacts, machine_bytes: int | None = None) -> Feasibility:
     """The memory of `spec` at full load. `machine_bytes` defaults to this machine's memory.
 
-    Raises InfeasibleError if the context is longer than the model was made for, or its weights would be rounded.
+    Raises InfeasibleError if the context is longer than the model was made for, its weights would be rounded, or it
+    has no chat template to serve chat with.
     """
     workload = spec.workload
     if workload.max_model_len > model.max_position_embeddings:
@@ -62,6 +65,10 @@ def feasibility(spec: Spec, model: ModelFacts, machine_bytes: int | None = None)
         raise InfeasibleError(
             f"precision.weights is {spec.precision.weights}, but the checkpoint is {model.source_dtype}: rounding it "
             "would change the model; choose fp32"
+        )
+    if "chat" in spec.serving.features and not model.has_chat_template:
+        raise InfeasibleError(
+            "serving.features lists chat, but the model has no chat template; list completions, or take a chat model"
         )
     weight = _BYTES.get(spec.precision.weights, 4)
     weight_bytes = model.num_parameters * weight
@@ -100,7 +107,16 @@ def require_feasible(spec: Spec, model: ModelFacts, machine_bytes: int | None = 
 
 
 def _machine_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """This machine's memory, or what its container may have of it."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for file in _CONTAINER_LIMITS:
+        try:
+            text = file.read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            limits.append(int(text))
+    return min(limits)
 
 
 def _gb(value: int) -> str:

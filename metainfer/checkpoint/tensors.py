@@ -9,9 +9,10 @@ import json
 import math
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from metainfer.errors import InputError
 
@@ -45,39 +46,81 @@ def tensor_index(folder: Path) -> dict[str, TensorInfo]:
     """
     index_path = folder / INDEX_NAME
     if not index_path.exists():
-        return dict(_read_header(folder / WEIGHTS_NAME))
-    try:
-        weight_map: dict[str, str] = json.loads(index_path.read_bytes())["weight_map"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{index_path}: not an index: {error}") from error
+        return _read_header(folder / WEIGHTS_NAME)
+    weight_map = _weight_map(index_path)
     tensors: dict[str, TensorInfo] = {}
     for file in sorted(set(weight_map.values())):
         if Path(file).name != file:
             raise InputError(f"{index_path}: {file!r} is not a file name in the same folder")
-        for name, info in _read_header(folder / file):
+        for name, info in _read_header(folder / file).items():
             if weight_map.get(name) != file:
-                raise InputError(f"{index_path}: {name} lies in {file}, but the index says {weight_map.get(name)}")
+                place = f"the index says {weight_map[name]}" if name in weight_map else "the index lacks it"
+                raise InputError(f"{index_path}: {name} lies in {file}, but {place}")
             tensors[name] = info
     if missing := weight_map.keys() - tensors.keys():
         raise InputError(f"{index_path}: {', '.join(sorted(missing)[:3])}: in the index, but in no file")
     return tensors
 
 
-def _read_header(path: Path) -> Iterator[tuple[str, TensorInfo]]:
+def _weight_map(path: Path) -> dict[str, str]:
+    try:
+        weight_map = json.loads(path.read_bytes())["weight_map"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(f"{path}: not an index: {error!r}") from error
+    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(f, str) for f in weight_map.values()):
+        raise InputError(f"{path}: not an index: weight_map must give each tensor its file's name")
+    return weight_map
+
+
+def _read_header(path: Path) -> dict[str, TensorInfo]:
+    """The tensors of one file, which must fill it without gap or overlap, as the format demands."""
     try:
         with path.open("rb") as stream:
             size = path.stat().st_size
             (length,) = struct.unpack("<Q", stream.read(8))
             if length > min(size - 8, _MAX_HEADER_BYTES):
                 raise InputError(f"{path}: damaged: the header claims {length:,} bytes of {size:,}")
-            header = json.loads(stream.read(length))
+            header = json.loads(stream.read(length), object_pairs_hook=_no_duplicates)
+            if not isinstance(header, dict):
+                raise ValueError("the header is no JSON object")
+            entries = [(name, *_entry(name, entry, path)) for name, entry in header.items() if name != "__metadata__"]
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; the folder holds no complete set of safetensors") from error
-    except (struct.error, ValueError) as error:
-        raise InputError(f"{path}: not a safetensors file: {error}") from error
-    for name, entry in header.items():
-        if name != "__metadata__":
-            yield name, TensorInfo(path.name, entry["dtype"], tuple(entry["shape"]))
+    except (struct.error, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a safetensors file, or damaged: {error}") from error
+    end = 0
+    for name, _, (first, last) in sorted(entries, key=lambda entry: entry[2]):
+        if first != end:
+            raise InputError(f"{path}: damaged: {name} begins at byte {first:,} where {end:,} is due")
+        end = last
+    if 8 + length + end != size:
+        raise InputError(f"{path}: damaged: {size:,} bytes where its header needs {8 + length + end:,}; cut off?")
+    return {name: info for name, info, _ in entries}
+
+
+def _entry(name: str, entry: Any, path: Path) -> tuple[TensorInfo, tuple[int, int]]:
+    """One header entry and the bytes it covers. Raises ValueError."""
+    if not isinstance(entry, dict) or not entry.keys() >= {"dtype", "shape", "data_offsets"}:
+        raise ValueError(f"{name} lacks a dtype, shape or data_offsets")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or not _whole(shape) or not _whole(offsets) or len(offsets) != 2:
+        raise ValueError(f"{name} has a dtype, shape or data_offsets of the wrong kind")
+    info = TensorInfo(path.name, dtype, tuple(shape))
+    first, last = offsets
+    if first > last or (dtype in DTYPE_BYTES and last - first != info.nbytes):
+        raise ValueError(f"{name} is {dtype} {shape}, which bytes {first:,} to {last:,} are not")
+    return info, (first, last)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in value)
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands there twice")
+    return found
 
 
 def write_safetensors(
@@ -102,15 +145,17 @@ def write_safetensors(
     with path.open("wb") as stream:
         stream.write(struct.pack("<Q", len(encoded)) + encoded)
         for name, piece in chunks:
-            if left == 0:
-                current = next(order)
-                left = sizes[current]
             length = memoryview(piece).nbytes
+            while left == 0 and name != current:
+                # Tensors without elements need no piece.
+                if (following := next(order, None)) is None:
+                    break
+                current, left = following, sizes[following]
             if name != current or length > left:
                 raise ValueError(f"{length} bytes of {name} where {left} of {current} were due")
             stream.write(piece)
             left -= length
-        if left or next(order, None) is not None:
+        if left or any(sizes[name] for name in order):
             raise ValueError(f"{path}: tensors are missing after {current}")
         stream.flush()
         os.fsync(stream.fileno())
