@@ -91,7 +91,7 @@ def test_line_breaks_and_indentation_do_not_matter() -> None:
 @pytest.mark.parametrize(
     ("text", "column", "complaint"),
     [
-        ('architecture == "qwen4"', 17, 'one of "qwen2", "qwen3"; did you mean \'qwen2\'?'),
+        ('architecture == "qwen4"', 17, 'one of "qwen2", "qwen3"; did you mean \'qwen3\'?'),
         ('qk_norm and achitecture == "qwen2"', 13, "no fact named achitecture; did you mean architecture?"),
         ("hidden_size == 896", 1, "no fact named hidden_size"),
         ('qk_norm == "qwen3"', 12, "qk_norm is never 'qwen3'; it is one of false, true"),
