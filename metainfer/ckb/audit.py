@@ -14,7 +14,7 @@ from typing import Any
 
 from metainfer.ckb.facts import fact_domains
 from metainfer.ckb.models import Contract, Exemplar
-from metainfer.ckb.predicates import Predicate, parse_predicate
+from metainfer.ckb.predicates import Predicate, implies, parse_predicate, satisfiable
 from metainfer.ckb.store import CHECK_NAME, KnowledgeBase
 
 MIN_MUTANTS = 3
@@ -61,17 +61,12 @@ def check_functions(source: str) -> tuple[str, ...]:
     )
 
 
-def combinations(predicates: Iterable[Predicate]) -> Iterator[dict[str, Any]]:
+def _combinations(predicates: Iterable[Predicate]) -> Iterator[dict[str, Any]]:
     """Every combination of values of the facts that the predicates mention; one empty one if they mention none."""
     domains = fact_domains()
     names = sorted(set().union(*(predicate.facts for predicate in predicates)))
     for values in itertools.product(*(domains[name] for name in names)):
         yield dict(zip(names, values, strict=True))
-
-
-def first_witness(predicates: Sequence[Predicate]) -> dict[str, Any] | None:
-    """Facts for which all the predicates hold, or None if there are none."""
-    return next((facts for facts in combinations(predicates) if all(p(facts) for p in predicates)), None)
 
 
 def _proof_problems(knowledge: KnowledgeBase, contract: Contract) -> Iterator[Problem]:
@@ -107,12 +102,12 @@ def _file_problems(knowledge: KnowledgeBase, contract: Contract) -> Iterator[Pro
 
 def _predicate_problems(contract: Contract) -> Iterator[Problem]:
     """The contract applies somewhere, each exemplar too, and wherever it applies each unit has exactly one exemplar."""
-    if first_witness([contract.predicate]) is None:
+    if satisfiable(contract.predicate) is None:
         yield Problem(contract.id, "unsatisfiable", f"applies_when never holds: {contract.applies_when}")
         return
     exemplars = [(exemplar, parse_predicate(exemplar.applies_when)) for exemplar in contract.exemplars]
     for exemplar, predicate in exemplars:
-        if first_witness([contract.predicate, predicate]) is None:
+        if satisfiable(contract.predicate, predicate) is None:
             yield Problem(contract.id, "unsatisfiable", f"{exemplar.path} never applies where the contract does")
     for unit in contract.units:
         yield from _unit_problems(contract, unit.name, [(e, p) for e, p in exemplars if unit.name in e.units])
@@ -120,7 +115,7 @@ def _predicate_problems(contract: Contract) -> Iterator[Problem]:
 
 def _unit_problems(contract: Contract, unit: str, exemplars: list[tuple[Exemplar, Predicate]]) -> Iterator[Problem]:
     bare = doubled = False
-    for facts in combinations([contract.predicate, *(predicate for _, predicate in exemplars)]):
+    for facts in _combinations([contract.predicate, *(predicate for _, predicate in exemplars)]):
         if not contract.predicate(facts):
             continue
         serving = [exemplar.path for exemplar, predicate in exemplars if predicate(facts)]
@@ -137,15 +132,13 @@ def _requirement_problems(knowledge: KnowledgeBase, contract: Contract) -> Itera
         other = knowledge.contracts[name]
         if other.deprecated is not None:
             yield Problem(contract.id, "requires", f"requires {name}, which is deprecated: {other.deprecated}")
-        for facts in combinations([contract.predicate, other.predicate]):
-            if contract.predicate(facts) and not other.predicate(facts):
-                yield Problem(contract.id, "requires", f"requires {name}, which does not apply{_where(facts)}")
-                break
+        elif (facts := implies(contract.predicate, other.predicate)) is not None:
+            yield Problem(contract.id, "requires", f"requires {name}, which does not apply{_where(facts)}")
     for name in contract.conflicts:
         other = knowledge.contracts[name]
-        facts_or_none = first_witness([contract.predicate, other.predicate])
-        if facts_or_none is not None and other.deprecated is None:
-            yield Problem(contract.id, "conflict", f"conflicts with {name}, yet both apply{_where(facts_or_none)}")
+        both = satisfiable(contract.predicate, other.predicate)
+        if both is not None and other.deprecated is None:
+            yield Problem(contract.id, "conflict", f"conflicts with {name}, yet both apply{_where(both)}")
 
 
 def _overlaps(contracts: Sequence[Contract]) -> Iterator[Problem]:
@@ -156,7 +149,7 @@ def _overlaps(contracts: Sequence[Contract]) -> Iterator[Problem]:
             by_unit[unit.name].append(contract)
     for name, claimants in sorted(by_unit.items()):
         for one, other in itertools.combinations(claimants, 2):
-            facts = first_witness([one.predicate, other.predicate])
+            facts = satisfiable(one.predicate, other.predicate)
             if facts is not None:
                 yield Problem(one.id, "overlap", f"{other.id} describes {name} too{_where(facts)}")
 
