@@ -63,8 +63,8 @@ def fetch_model(source: Source, *, cache: Path, base_dir: Path, progress: Progre
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS):
             raise MachineError(
-                f"{error.filename or cache}: {error.strerror}. Models are kept in {cache}: it must be writable and have "
-                "room for about three times the model; METAINFER_CACHE names another folder"
+                f"{error.filename or cache}: {error.strerror}. Models are kept in {cache}: it must be writable, with "
+                "room for three times the model; METAINFER_CACHE names another folder"
             ) from error
         raise
 
