@@ -42,4 +42,4 @@ def run_audit(root: Path) -> int:
             for name in missed:
                 typer.echo(f"{contract.id}: mutant {name} is not noticed")
             unnoticed += len(missed)
-    return len(complaints) + unnoticed
+    return len(problems) + unnoticed
