@@ -17,11 +17,9 @@ def run_audit(root: Path) -> int:
     from metainfer.generate.blueprint import NEEDED_UNITS
 
     knowledge = KnowledgeBase.load(root)
-    complaints = [
-        f"{problem.contract}: {problem.kind}: {problem.message}" for problem in audit(knowledge, NEEDED_UNITS)
-    ]
-    for complaint in complaints:
-        typer.echo(complaint)
+    problems = audit(knowledge, NEEDED_UNITS)
+    for problem in problems:
+        typer.echo(f"{problem.contract}: {problem.kind}: {problem.message}")
     unnoticed = 0
     with (
         tempfile.TemporaryDirectory(prefix="metainfer-audit-") as work,
@@ -32,9 +30,7 @@ def run_audit(root: Path) -> int:
                 if not contract.predicate(where.facts.model_dump()):
                     continue
                 for finding in runner.unchanged(contract, where).findings:
-                    typer.echo(
-                        f"{contract.id}: its own exemplar fails {finding.check} ({where.name}): {finding.message}"
-                    )
+                    typer.echo(f"{contract.id}: exemplar fails {finding.check} ({where.name}): {finding.message}")
                     unnoticed += 1
             results = [runner.mutant(contract, mutant) for mutant in contract.mutants]
             missed = [result.mutant for result in results if not result.noticed]

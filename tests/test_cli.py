@@ -1,0 +1,68 @@
+"""The command line: quick help, errors as messages, exit codes as documented."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from metainfer.errors import ExitCode
+
+ROOT = Path(__file__).parent.parent
+
+
+def metainfer(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from metainfer.cli import main; main()", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = ["torch", "transformers", "libcst", "openai", "huggingface_hub", "gguf", "git", "fastapi", "numpy", "httpx"]
+    code = (
+        "import sys\nfrom metainfer.cli import main\nsys.argv = ['metainfer', '--help']\n"
+        f"try:\n    main()\nexcept SystemExit:\n    pass\nprint([m for m in {heavy} if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip().endswith("[]")
+
+
+def test_every_documented_command_exists() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    documented = set(re.findall(r"^\| `metainfer (\w+)", text, re.MULTILINE))
+    shown = set(re.findall(r"^│ (\w+) ", metainfer("--help").stdout, re.MULTILINE))
+    assert documented == shown
+
+
+def test_exit_codes_are_documented() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)} == {int(code) for code in ExitCode}
+
+
+def test_a_wrong_spec_is_one_message_with_its_place_and_no_traceback(tmp_path: Path) -> None:
+    spec = tmp_path / "bad.yaml"
+    spec.write_text("apiVersion: metainfer/v1\nname: bad\nmodle: {}\n")
+    result = metainfer("spec", "check", str(spec))
+    assert result.returncode == ExitCode.BAD_INPUT
+    assert re.search(r"bad\.yaml:3:\d+: modle: there is no such key; did you mean model\?", result.stderr)
+    assert "Traceback" not in result.stderr
+
+
+def test_all_specs_of_this_repository_are_valid() -> None:
+    result = metainfer("spec", "check", *map(str, sorted((ROOT / "specs").glob("*.yaml"))))
+    assert result.returncode == ExitCode.OK, result.stderr
+
+
+def test_outside_a_repository_the_error_says_so(tmp_path: Path) -> None:
+    result = metainfer("pr", "list", cwd=tmp_path)
+    assert result.returncode == ExitCode.BAD_INPUT
+    assert "not inside a Git repository" in result.stderr
+
+
+@pytest.mark.parametrize("place", ["engines/x", "model.py:one"])
+def test_explain_wants_a_file_and_a_line(place: str) -> None:
+    result = metainfer("explain", place)
+    assert result.returncode == ExitCode.BAD_INPUT
+    assert "write FILE:LINE" in result.stderr
