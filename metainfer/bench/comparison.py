@@ -89,7 +89,9 @@ def doubts(contestants: Sequence[Contestant], reports: Sequence[SubjectReport], 
         merged = sum(turn.decode.merged_tokens for turn in contestant.turns)
         tokens = sum(turn.decode.output_tokens for turn in contestant.turns)
         if merged > _MERGED_LIMIT * tokens:
-            found.append(f"{name}: {merged} of {tokens} tokens arrived together with another: ITL reads high")
+            found.append(
+                f"{name}: {merged} of {tokens} tokens arrived together with another: TPOT may read low, ITL high"
+            )
         if report.memory is None:
             found.append(f"{name}: its memory could not be read")
     return found

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from metainfer.bench.ceiling import CeilingMeter
 from metainfer.bench.engine_subject import EngineSubject
 from metainfer.bench.environment import usable_cores
 from metainfer.bench.peers.transformers_peer import TransformersPeer
@@ -36,13 +37,14 @@ def bench_engine(
     settings: BenchSettings | None = None,
     goals: Mapping[str, float] | None = None,
     sandbox: Sandbox | None = None,
+    meter: Callable[[int], CeilingMeter] = CeilingMeter,
     progress: Progress | None = None,
 ) -> BenchReport:
     """Measure the engine in `engine_dir` on the model folder `model_dir`, beside `peers`.
 
     `settings` default to the quick standard with a thread per usable core, and are shrunk to the engine's limits.
     With `sandbox` the engine's server runs in it, else as a plain subprocess. Raises InputError for an unknown peer,
-    SubjectError if the engine fails.
+    SubjectError if the engine fails. `meter`: see `run_bench`.
     """
     if unknown := sorted(set(peers) - set(PEERS)):
         raise InputError(f"--peers: {', '.join(unknown)} is not known; there is {', '.join(PEERS)}")
@@ -69,7 +71,15 @@ def bench_engine(
     )
     found, missing = _peers(peers, model_dir, prompts, settings)
     return run_bench(
-        engine, found, model=model, prompts=prompts, settings=settings, goals=goals, missing=missing, progress=progress
+        engine,
+        found,
+        model=model,
+        prompts=prompts,
+        settings=settings,
+        goals=goals,
+        missing=missing,
+        meter=meter,
+        progress=progress,
     )
 
 
