@@ -9,10 +9,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from metainfer.checkpoint.layout import HEAD_NAME, expected_shapes
 from metainfer.checkpoint.tensors import INDEX_NAME, TensorInfo, tensor_index
 from metainfer.errors import InputError, RefusedError
 
 SourceDtype = Literal["fp32", "bf16", "fp16"]
+Architecture = Literal["qwen2", "qwen3"]
 _DTYPES: dict[str, SourceDtype] = {"F32": "fp32", "BF16": "bf16", "F16": "fp16"}
 
 
@@ -25,7 +27,7 @@ class ModelFacts(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    architecture: Literal["qwen2", "qwen3"]
+    architecture: Architecture
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -49,13 +51,14 @@ class ModelFacts(BaseModel):
     weight_bytes: int
 
 
-_ARCHITECTURES: dict[str, Literal["qwen2", "qwen3"]] = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}
+_ARCHITECTURES: dict[str, Architecture] = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}
 
 _READ = {
     "architectures", "model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
     "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_theta", "rope_parameters",
     "rope_scaling", "max_position_embeddings", "tie_word_embeddings", "attention_bias", "hidden_act", "eos_token_id",
     "bos_token_id", "pad_token_id", "use_sliding_window", "layer_types", "quantization_config",
+    "use_mrope",
 }  # fmt: skip
 _HARMLESS = {
     "dtype", "torch_dtype", "transformers_version", "use_cache", "initializer_range", "attention_dropout",
@@ -73,34 +76,37 @@ def read_facts(folder: Path) -> ModelFacts:
     _refuse_unknown(folder / "config.json", config)
     architecture = _architecture(folder / "config.json", config)
     tensors = tensor_index(folder)
-    heads, hidden = _integer(folder, config, "num_attention_heads"), _integer(folder, config, "hidden_size")
-    kv_heads = _integer(folder, config, "num_key_value_heads")
+    path = folder / "config.json"
+    heads, kv_heads = _integer(path, config, "num_attention_heads"), _integer(path, config, "num_key_value_heads")
     if heads % kv_heads:
-        raise InputError(f"{folder / 'config.json'}: {heads} attention heads cannot share {kv_heads} key-value heads")
-    return ModelFacts(
+        raise InputError(f"{path}: {heads} heads cannot share {kv_heads} key-value heads (num_key_value_heads)")
+    vocab_size, hidden = _integer(path, config, "vocab_size"), _integer(path, config, "hidden_size")
+    facts = ModelFacts(
         architecture=architecture,
-        vocab_size=_integer(folder, config, "vocab_size"),
+        vocab_size=vocab_size,
         hidden_size=hidden,
-        intermediate_size=_integer(folder, config, "intermediate_size"),
-        num_hidden_layers=_integer(folder, config, "num_hidden_layers"),
+        intermediate_size=_integer(path, config, "intermediate_size"),
+        num_hidden_layers=_integer(path, config, "num_hidden_layers"),
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
-        head_dim=_integer(folder, config, "head_dim") if config.get("head_dim") is not None else hidden // heads,
-        rms_norm_eps=_positive(folder / "config.json", "rms_norm_eps", config.get("rms_norm_eps")),
-        rope_theta=_rope_theta(folder / "config.json", config),
-        max_position_embeddings=_integer(folder, config, "max_position_embeddings"),
-        tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
+        head_dim=_head_dim(path, architecture, config, hidden // heads),
+        rms_norm_eps=_positive(path, "rms_norm_eps", config.get("rms_norm_eps")),
+        rope_theta=_rope_theta(path, config),
+        max_position_embeddings=_integer(path, config, "max_position_embeddings"),
+        tie_word_embeddings=_flag(path, config, "tie_word_embeddings"),
         attention_bias=_attention_bias(folder, architecture, config, tensors),
         qk_norm=architecture == "qwen3",
-        eos_token_ids=_eos_token_ids(folder, config, generation),
-        bos_token_id=config.get("bos_token_id"),
-        pad_token_id=config.get("pad_token_id"),
+        eos_token_ids=_eos_token_ids(folder, config, generation, vocab_size),
+        bos_token_id=_token_id(path, "bos_token_id", config.get("bos_token_id"), vocab_size),
+        pad_token_id=_token_id(path, "pad_token_id", config.get("pad_token_id"), vocab_size),
         sharded=(folder / INDEX_NAME).exists(),
         has_chat_template=_has_chat_template(folder),
         source_dtype=_source_dtype(folder, tensors),
         num_parameters=sum(info.elements for info in tensors.values()),
         weight_bytes=sum(info.nbytes for info in tensors.values()),
     )
+    _check_tensors(folder, facts, tensors)
+    return facts
 
 
 def _refuse_unknown(path: Path, config: Mapping[str, Any]) -> None:
@@ -113,12 +119,17 @@ def _refuse_unknown(path: Path, config: Mapping[str, Any]) -> None:
         complaints.append(f"hidden_act = {config['hidden_act']!r}: only silu is covered")
     if config.get("use_sliding_window"):
         complaints.append("use_sliding_window = true: sliding-window attention is not covered")
-    if any(kind != "full_attention" for kind in config.get("layer_types") or ()):
+    if set(map(str, _list(config.get("layer_types")))) - {"full_attention"}:
         complaints.append("layer_types: only full_attention is covered")
     if config.get("quantization_config"):
         complaints.append("quantization_config: quantised checkpoints are not covered; give the bf16 or fp32 model")
+    if config.get("use_mrope"):
+        complaints.append("use_mrope = true: multimodal rotary embedding is not covered")
     for key in ("rope_scaling", "rope_parameters"):
         rope = config.get(key) or {}
+        if not isinstance(rope, dict):
+            complaints.append(f"{key} = {json.dumps(rope)[:80]}: not a JSON object")
+            continue
         kind = rope.get("rope_type") or rope.get("type") or "default"
         if kind != "default":
             complaints.append(f"{key}: scaled rotary embedding of type {kind!r} is not covered")
@@ -131,14 +142,32 @@ def _refuse_unknown(path: Path, config: Mapping[str, Any]) -> None:
         raise ConfigRefusedError("\n".join(f"{path}: {complaint}" for complaint in complaints))
 
 
-def _architecture(path: Path, config: Mapping[str, Any]) -> Literal["qwen2", "qwen3"]:
-    named = config.get("architectures") or []
-    for name in named:
-        if name in _ARCHITECTURES:
-            return _ARCHITECTURES[name]
-    raise ConfigRefusedError(
-        f"{path}: architectures = {json.dumps(named)}: not covered; covered are {', '.join(_ARCHITECTURES)}"
-    )
+def _list(value: Any) -> list[Any]:
+    """`value` if it is a list, nothing for null, else a list of it alone."""
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _architecture(path: Path, config: Mapping[str, Any]) -> Architecture:
+    named = _list(config.get("architectures"))
+    if len(named) != 1 or named[0] not in _ARCHITECTURES:
+        raise ConfigRefusedError(
+            f"{path}: architectures = {json.dumps(named)[:80]}: not covered; covered are {', '.join(_ARCHITECTURES)}"
+        )
+    architecture = _ARCHITECTURES[named[0]]
+    if config.get("model_type", architecture) != architecture:
+        raise ConfigRefusedError(
+            f"{path}: model_type = {config['model_type']!r} disagrees with the architecture {named[0]}"
+        )
+    return architecture
+
+
+def _head_dim(path: Path, architecture: Architecture, config: Mapping[str, Any], even_share: int) -> int:
+    if config.get("head_dim") is None:
+        if architecture == "qwen3":
+            # transformers would take 128 here, whatever the tensors say.
+            raise InputError(f"{path}: head_dim is missing; a Qwen3 model needs it")
+        return even_share
+    return _integer(path, config, "head_dim")
 
 
 def _rope_theta(path: Path, config: Mapping[str, Any]) -> float:
@@ -172,16 +201,43 @@ def _attention_bias(
     return bool(biased)
 
 
-def _eos_token_ids(folder: Path, config: Mapping[str, Any], generation: Mapping[str, Any]) -> tuple[int, ...]:
+def _eos_token_ids(
+    folder: Path, config: Mapping[str, Any], generation: Mapping[str, Any], vocab_size: int
+) -> tuple[int, ...]:
     """The union of both files' `eos_token_id`, a number or a list in each, generation config first."""
-    found: list[int] = []
-    for value in (generation.get("eos_token_id"), config.get("eos_token_id")):
-        for token in value if isinstance(value, list) else [value]:
-            if token is not None and token not in found:
-                found.append(int(token))
+    given = (("generation_config.json", generation), ("config.json", config))
+    tokens = [
+        _token_id(folder / name, "eos_token_id", value, vocab_size)
+        for name, content in given
+        for value in _list(content.get("eos_token_id"))
+    ]
+    found = tuple(dict.fromkeys(token for token in tokens if token is not None))
     if not found:
         raise InputError(f"{folder}: neither generation_config.json nor config.json names an eos_token_id")
-    return tuple(found)
+    return found
+
+
+def _token_id(path: Path, key: str, value: Any, vocab_size: int) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < vocab_size:
+        raise InputError(f"{path}: {key} is {value!r}; a token below vocab_size = {vocab_size} is needed")
+    return value
+
+
+def _check_tensors(folder: Path, facts: ModelFacts, tensors: Mapping[str, TensorInfo]) -> None:
+    """Raise unless the files hold exactly the tensors that the facts promise. A tied head may be there or not."""
+    config = facts.model_dump() | {"model_type": facts.architecture}
+    expected = expected_shapes(config, biased=facts.attention_bias)
+    if facts.tie_word_embeddings and HEAD_NAME in tensors:
+        expected[HEAD_NAME] = (facts.vocab_size, facts.hidden_size)
+    if missing := sorted(expected.keys() - tensors.keys()):
+        raise InputError(f"{folder}: {len(missing)} tensors are missing, among them {', '.join(missing[:4])}")
+    if left_over := sorted(tensors.keys() - expected.keys()):
+        raise ConfigRefusedError(f"{folder}: tensors that no knowledge covers: {', '.join(left_over[:8])}")
+    for name, shape in expected.items():
+        if tensors[name].shape != shape:
+            raise InputError(f"{folder}: {name} is {[*tensors[name].shape]}, config.json makes it {[*shape]}")
 
 
 def _has_chat_template(folder: Path) -> bool:
@@ -199,10 +255,17 @@ def _source_dtype(folder: Path, tensors: Mapping[str, TensorInfo]) -> SourceDtyp
     return _DTYPES[found.pop()]
 
 
-def _integer(folder: Path, config: Mapping[str, Any], key: str) -> int:
+def _integer(path: Path, config: Mapping[str, Any], key: str) -> int:
     value = config.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{folder / 'config.json'}: {key} is {value!r}; a positive whole number is needed")
+        raise InputError(f"{path}: {key} is {value!r}; a positive whole number is needed")
+    return value
+
+
+def _flag(path: Path, config: Mapping[str, Any], key: str) -> bool:
+    value = config.get(key, False)
+    if not isinstance(value, bool):
+        raise InputError(f"{path}: {key} is {value!r}; true or false is needed")
     return value
 
 
@@ -211,7 +274,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_bytes())
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; a model folder needs it") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from error
     if not isinstance(data, dict):
         raise InputError(f"{path}: not a JSON object")

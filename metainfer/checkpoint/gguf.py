@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from metainfer.checkpoint.facts import ConfigRefusedError
 from metainfer.checkpoint.gguf_file import GgufFile, GgufTensor
 from metainfer.checkpoint.gguf_tokenizer import write_tokenizer
+from metainfer.checkpoint.layout import expected_shapes
 from metainfer.checkpoint.tensors import WEIGHTS_NAME, write_safetensors
 from metainfer.errors import InputError
 from metainfer.files import pretty_json
@@ -172,7 +173,7 @@ class _Keys:
 
 def _check_shapes(path: Path, config: Mapping[str, Any], tensors: Tensors) -> None:
     """Raise InputError unless the file holds exactly the tensors that its metadata promises."""
-    expected = _expected_shapes(config, biased=any(name.endswith(".bias") for name in tensors))
+    expected = expected_shapes(config, biased=any(name.endswith(".bias") for name in tensors))
     if missing := sorted(expected.keys() - tensors.keys()):
         raise InputError(f"{path}: {len(missing)} tensors are missing, among them {', '.join(missing[:4])}")
     if left_over := sorted(tensors.keys() - expected.keys()):
@@ -180,37 +181,6 @@ def _check_shapes(path: Path, config: Mapping[str, Any], tensors: Tensors) -> No
     for name, shape in expected.items():
         if tensors[name].shape != shape:
             raise InputError(f"{path}: {name} is {[*tensors[name].shape]}; the metadata says {[*shape]}")
-
-
-def _expected_shapes(config: Mapping[str, Any], *, biased: bool) -> dict[str, tuple[int, ...]]:
-    hidden, ffn, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
-    width, kv_width = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
-    shapes: dict[str, tuple[int, ...]] = {
-        "model.embed_tokens.weight": (config["vocab_size"], hidden),
-        "model.norm.weight": (hidden,),
-    }
-    if not config["tie_word_embeddings"]:
-        shapes["lm_head.weight"] = (config["vocab_size"], hidden)
-    layer: dict[str, tuple[int, ...]] = {
-        "input_layernorm.weight": (hidden,),
-        "post_attention_layernorm.weight": (hidden,),
-        "self_attn.q_proj.weight": (width, hidden),
-        "self_attn.k_proj.weight": (kv_width, hidden),
-        "self_attn.v_proj.weight": (kv_width, hidden),
-        "self_attn.o_proj.weight": (hidden, width),
-        "mlp.gate_proj.weight": (ffn, hidden),
-        "mlp.up_proj.weight": (ffn, hidden),
-        "mlp.down_proj.weight": (hidden, ffn),
-    }
-    if biased:
-        layer |= {f"self_attn.{name}_proj.bias": (n,) for name, n in (("q", width), ("k", kv_width), ("v", kv_width))}
-    if config["model_type"] == "qwen3":
-        layer |= {f"self_attn.{name}_norm.weight": (head,) for name in "qk"}
-    return shapes | {
-        f"model.layers.{index}.{name}": shape
-        for index in range(config["num_hidden_layers"])
-        for name, shape in layer.items()
-    }
 
 
 def _pieces(file: GgufFile, tensors: Tensors, dtype: str, progress: Progress) -> Iterator[tuple[str, bytes]]:

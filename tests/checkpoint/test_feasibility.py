@@ -56,7 +56,8 @@ def test_the_demo_s_figures_are_those_computed_by_hand(demo: ModelFacts) -> None
 
 def test_a_request_s_last_block_counts_whole(qwen3: Path) -> None:
     facts = read_facts(qwen3)
-    token_bytes = 2 * 2 * 2 * 20 * 4
+    token_bytes = 2 * facts.num_hidden_layers * facts.num_key_value_heads * facts.head_dim * 4
+    assert token_bytes == 2 * 2 * 2 * 16 * 4
     assert feasibility(spec_of(17, 3), facts).kv_bytes == 3 * 32 * token_bytes
     assert feasibility(spec_of(16, 3), facts).kv_bytes == 3 * 16 * token_bytes
 
@@ -83,9 +84,9 @@ def test_what_does_not_fit_is_refused_with_the_arithmetic_and_the_way_out(demo: 
 
 def test_a_context_beyond_the_model_s_positions_is_refused_with_both(qwen2: Path) -> None:
     facts = read_facts(qwen2)
-    assert feasibility(spec_of(512, 1, weights="fp32"), facts)
-    with pytest.raises(InfeasibleError, match=r"max_model_len is 513.*end at 512"):
-        feasibility(spec_of(513, 1, weights="fp32"), facts)
+    assert feasibility(spec_of(128, 1, weights="fp32"), facts)
+    with pytest.raises(InfeasibleError, match=r"max_model_len is 129.*end at 128"):
+        feasibility(spec_of(129, 1, weights="fp32"), facts)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

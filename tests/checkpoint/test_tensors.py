@@ -126,7 +126,7 @@ def header_file(folder: Path, header: object, data: bytes = b"\0" * 8) -> None:
         {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}},
         {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 800]}},
         {"a": {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]}},
-        {"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}, "b": {"dtype": "U8", "shape": [8], "data_offsets": [0, 8]}},
+        b'{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}}',
         b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}',
     ],
 )  # fmt: skip
