@@ -13,7 +13,7 @@ import ast
 import difflib
 import functools
 import itertools
-import warnings
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +24,7 @@ from metainfer.errors import InputError
 Test = Callable[[Mapping[str, Any]], bool]
 _MAX_CHARACTERS = 2000
 _MAX_DEPTH = 32
+_NOT_PLAIN = re.compile(r"[^ -\[\]-~]")
 _CONSTANTS = {"true": True, "false": False, "True": True, "False": False}
 
 
@@ -55,14 +56,13 @@ def parse_predicate(text: str) -> Predicate:
     if len(text) > _MAX_CHARACTERS:
         raise PredicateError(f"{len(text)} characters; a predicate has at most {_MAX_CHARACTERS}", 1)
     source = " ".join(text.split())
-    for column, character in enumerate(source, 1):
-        # Python reads ﬁ as fi and full-width letters as plain ones; a reader of the predicate would not.
-        if not " " <= character <= "~":
-            raise PredicateError(f"{character!r} is not allowed; write plain ASCII", column)
+    # Python reads ﬁ as fi and full-width letters as plain ones; a reader of the predicate would not.
+    if stranger := _NOT_PLAIN.search(source):
+        raise PredicateError(
+            f"{stranger[0]!r} is not allowed; write plain ASCII without backslashes", stranger.start() + 1
+        )
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes that the language does not have anyway
-            tree = ast.parse(source, mode="eval")
+        tree = ast.parse(source, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         column = getattr(error, "offset", None) or max(len(source), 1)
         raise PredicateError(f"not an expression: {getattr(error, 'msg', error)}", column) from error

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from metainfer.ckb.facts import Facts
 from metainfer.ckb.models import Contract, Exemplar
 from metainfer.ckb.predicates import parse_predicate
 from metainfer.ckb.store import KnowledgeBase
 from metainfer.errors import InputError, RefusedError
+
+_MAX_NAMED = 3
 
 
 class RoutingError(InputError):
@@ -29,6 +32,8 @@ class Routing:
     by_unit: Mapping[str, Contract]
     exemplars: Mapping[str, Exemplar]
     """Unit name to its exemplar; a unit without one is not in it."""
+    passed_over: Mapping[str, Sequence[Contract]] = field(default_factory=dict)
+    """Unit name to contracts that describe it too, and are deprecated or for other deployments."""
 
     def source_of(self, unit: str) -> tuple[Contract, Exemplar]:
         """The contract and exemplar of a covered unit."""
@@ -46,12 +51,15 @@ class Gap:
 def route(knowledge: KnowledgeBase, facts: Facts) -> Routing:
     """Choose contracts and exemplars. Raises RoutingError where the choice is not unique, or contradicts itself."""
     values = facts.model_dump()
-    applying = {
-        contract.id: contract
-        for contract in sorted(knowledge.contracts.values(), key=lambda c: c.id)
-        if contract.deprecated is None and parse_predicate(contract.applies_when)(values)
-    }
-    _check_relations(applying)
+    applying: dict[str, Contract] = {}
+    passed_over: defaultdict[str, list[Contract]] = defaultdict(list)
+    for _, contract in sorted(knowledge.contracts.items()):
+        if contract.deprecated is None and contract.predicate(values):
+            applying[contract.id] = contract
+            continue
+        for unit in contract.units:
+            passed_over[unit.name].append(contract)
+    _check_relations(knowledge, applying)
     by_unit: dict[str, Contract] = {}
     exemplars: dict[str, Exemplar] = {}
     for contract in applying.values():
@@ -72,7 +80,7 @@ def route(knowledge: KnowledgeBase, facts: Facts) -> Routing:
                         "narrow the applies_when of one"
                     )
                 exemplars[name] = exemplar
-    return Routing(tuple(applying.values()), by_unit, exemplars)
+    return Routing(tuple(applying.values()), by_unit, exemplars, passed_over)
 
 
 def coverage(routing: Routing, needed: Iterable[str]) -> tuple[Gap, ...]:
@@ -80,10 +88,24 @@ def coverage(routing: Routing, needed: Iterable[str]) -> tuple[Gap, ...]:
     gaps = []
     for unit in needed:
         if unit not in routing.by_unit:
-            gaps.append(Gap(unit, "no accepted contract applies"))
+            gaps.append(Gap(unit, _why_no_contract(routing.passed_over.get(unit, ()))))
         elif unit not in routing.exemplars:
-            gaps.append(Gap(unit, f"{routing.by_unit[unit].id} has no exemplar that applies"))
+            contract = routing.by_unit[unit]
+            others = [e for e in contract.exemplars if unit in e.units]
+            why = "; ".join(f"{e.path} applies when {e.applies_when}" for e in others[:_MAX_NAMED]) or "it has none"
+            gaps.append(Gap(unit, f"{contract.id} has no exemplar for this deployment: {why}"))
     return tuple(gaps)
+
+
+def _why_no_contract(others: Sequence[Contract]) -> str:
+    if not others:
+        return "no contract describes it"
+    whys = [
+        f"{c.id} is deprecated: {c.deprecated}" if c.deprecated else f"{c.id} applies when {c.applies_when}"
+        for c in others[:_MAX_NAMED]
+    ]
+    more = f"; and {len(others) - _MAX_NAMED} more" if len(others) > _MAX_NAMED else ""
+    return f"no contract for this deployment: {'; '.join(whys)}{more}"
 
 
 def require_coverage(routing: Routing, needed: Iterable[str]) -> None:
@@ -93,11 +115,13 @@ def require_coverage(routing: Routing, needed: Iterable[str]) -> None:
         raise NotCoveredError(f"the knowledge base does not cover this deployment:\n{lines}")
 
 
-def _check_relations(applying: Mapping[str, Contract]) -> None:
+def _check_relations(knowledge: KnowledgeBase, applying: Mapping[str, Contract]) -> None:
     for contract in applying.values():
         for other in contract.requires:
             if other not in applying:
-                raise RoutingError(f"{contract.id} applies and requires {other}, which does not apply here")
+                deprecated = knowledge.contracts[other].deprecated
+                why = f"is deprecated: {deprecated}" if deprecated else "does not apply here"
+                raise RoutingError(f"{contract.id} applies and requires {other}, which {why}")
         for other in contract.conflicts:
             if other in applying:
                 raise RoutingError(f"{contract.id} and {other} both apply here, but they conflict")

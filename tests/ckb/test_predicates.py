@@ -117,6 +117,7 @@ def test_line_breaks_and_indentation_do_not_matter() -> None:
         ("", 1, "not an expression"),
         ("ｓｔｏｐ", 1, "plain ASCII"),
         ("stop and \0", 10, "plain ASCII"),
+        ('weight_dtype == "\\x62f16"', 18, "without backslashes"),
     ],
 )
 def test_what_is_not_in_the_language_is_refused_where_it_stands(text: str, column: int, complaint: str) -> None:
