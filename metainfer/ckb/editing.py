@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import Any
 
@@ -10,6 +11,7 @@ import yaml
 from metainfer.spec.document import Document, DocumentError
 
 _WIDTH = 120
+_NUMBER = re.compile(r"[-+.]?[0-9][0-9a-fA-FxXoO_.:+-]*")
 
 
 class _Dumper(yaml.SafeDumper):
@@ -20,7 +22,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
+    # What looks like a number to any reader is quoted, whatever this library thinks of it.
+    style = "|" if "\n" in text else "'" if _NUMBER.fullmatch(text) else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
