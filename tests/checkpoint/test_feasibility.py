@@ -54,20 +54,24 @@ def test_the_demo_s_figures_are_those_computed_by_hand(demo: ModelFacts) -> None
     assert str(result).endswith("of 8.00 GB: fits")
 
 
-def test_a_request_s_last_block_counts_whole(qwen3: Path) -> None:
-    facts = read_facts(qwen3)
+def test_a_request_s_last_block_counts_whole(random_qwen3: Path) -> None:
+    facts = read_facts(random_qwen3)
     token_bytes = 2 * facts.num_hidden_layers * facts.num_key_value_heads * facts.head_dim * 4
-    assert token_bytes == 2 * 2 * 2 * 16 * 4
+    assert token_bytes == 2 * 2 * 2 * 20 * 4
     assert feasibility(spec_of(17, 3), facts).kv_bytes == 3 * 32 * token_bytes
     assert feasibility(spec_of(16, 3), facts).kv_bytes == 3 * 16 * token_bytes
 
 
-def test_weights_weigh_what_the_file_holds(qwen2: Path, qwen3: Path) -> None:
-    for folder, weights in ((qwen2, "fp32"), (qwen3, "bf16")):
-        size = (folder / "model.safetensors").stat().st_size
+def test_weights_weigh_what_the_file_holds(random_qwen2: Path, random_qwen3: Path) -> None:
+    for folder, weights in ((random_qwen2, "fp32"), (random_qwen3, "bf16")):
+        files = list(folder.glob("*.safetensors"))
+        size = sum(file.stat().st_size for file in files)
         found = feasibility(spec_of(weights=weights), read_facts(folder)).weight_bytes
-        assert 0 < size - found < 10_000, "the file is the tensors and a short header"
-    assert feasibility(spec_of(weights="fp32"), read_facts(qwen3)).weight_bytes == 2 * read_facts(qwen3).weight_bytes
+        assert 0 < size - found < 5_000 * len(files), "a file is its tensors and a short header"
+    assert (
+        feasibility(spec_of(weights="fp32"), read_facts(random_qwen3)).weight_bytes
+        == 2 * read_facts(random_qwen3).weight_bytes
+    )
 
 
 def test_what_does_not_fit_is_refused_with_the_arithmetic_and_the_way_out(demo: ModelFacts) -> None:
@@ -82,21 +86,21 @@ def test_what_does_not_fit_is_refused_with_the_arithmetic_and_the_way_out(demo: 
         assert part in text
 
 
-def test_a_context_beyond_the_model_s_positions_is_refused_with_both(qwen2: Path) -> None:
-    facts = read_facts(qwen2)
-    assert feasibility(spec_of(128, 1, weights="fp32"), facts)
-    with pytest.raises(InfeasibleError, match=r"max_model_len is 129.*end at 128"):
-        feasibility(spec_of(129, 1, weights="fp32"), facts)
+def test_a_context_beyond_the_model_s_positions_is_refused_with_both(random_qwen2: Path) -> None:
+    facts = read_facts(random_qwen2)
+    assert feasibility(spec_of(512, 1, weights="fp32"), facts)
+    with pytest.raises(InfeasibleError, match=r"max_model_len is 513.*end at 512"):
+        feasibility(spec_of(513, 1, weights="fp32"), facts)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_rounding_the_weights_down_is_refused(qwen2: Path, dtype: str) -> None:
-    facts = read_facts(qwen2).model_copy(update={"source_dtype": "fp32" if dtype == "float32" else "fp16"})
+def test_rounding_the_weights_down_is_refused(random_qwen2: Path, dtype: str) -> None:
+    facts = read_facts(random_qwen2).model_copy(update={"source_dtype": "fp32" if dtype == "float32" else "fp16"})
     with pytest.raises(InfeasibleError, match="choose fp32"):
         feasibility(spec_of(weights="bf16"), facts)
 
 
-def test_more_requests_never_need_less(qwen2: Path) -> None:
-    facts = read_facts(qwen2)
+def test_more_requests_never_need_less(random_qwen2: Path) -> None:
+    facts = read_facts(random_qwen2)
     needs: list[Any] = [feasibility(spec_of(64, n, weights="fp32"), facts).needed_bytes for n in (1, 2, 50, 300, 1000)]
     assert needs == sorted(set(needs))
