@@ -87,6 +87,7 @@ def _compare_bodies(
         ((ast.For, ast.While, ast.comprehension), "loops over cases", False),
         ((ast.ExceptHandler,), "places that catch exceptions", True),
         ((ast.Return, ast.Continue, ast.Break), "early ends", True),
+        ((ast.And,), "conditions joined by `and`", True),
     ):
         a, b = _count(old, kinds), _count(new, kinds)
         if (b > a) if more_is_worse else (b < a):

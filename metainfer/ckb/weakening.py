@@ -38,21 +38,24 @@ def compare(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[Cha
     for path in sorted(before.keys() | after.keys()):
         old, new = before.get(path), after.get(path)
         if old != new:
-            changes += _compare_file(path, old, new, after)
+            changes += _compare_file(path, old, new, is_new=_contract_of(path) not in before)
     return sorted(changes, key=lambda change: not change.weakens)
 
 
-def _compare_file(path: str, old: bytes | None, new: bytes | None, after: Mapping[str, bytes]) -> Iterator[Change]:
-    folder, _, name = path.rpartition("/")
+def _contract_of(path: str) -> str:
+    """The contract file of the contract that a path belongs to."""
+    return "/".join([*path.split("/")[:2], CONTRACT_NAME])
+
+
+def _compare_file(path: str, old: bytes | None, new: bytes | None, *, is_new: bool) -> Iterator[Change]:
+    """`is_new`: the whole contract is; it is told once, its other files are not."""
+    name = path.rpartition("/")[2]
     if new is None:
         weakens = name in (CONTRACT_NAME, CHECK_NAME, MUTANTS_NAME)
         yield Change(path, f"{'the whole contract' if name == CONTRACT_NAME else 'the file'} is removed", weakens)
     elif old is None:
-        # The files of a new contract are told with the contract itself.
-        if name == CONTRACT_NAME or f"{folder}/{CONTRACT_NAME}" not in after:
+        if name == CONTRACT_NAME or not is_new:
             yield Change(path, "is new")
-        elif not name.endswith(".yaml") and name != CHECK_NAME:
-            yield Change(path, "is a new file")
     elif name == CONTRACT_NAME:
         yield from _compare_contracts(path, old, new)
     elif name == CHECK_NAME:
