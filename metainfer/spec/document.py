@@ -16,6 +16,8 @@ from metainfer.errors import InputError
 
 Model = TypeVar("Model", bound=BaseModel)
 Loc = tuple[int | str, ...]
+Place = tuple[int, int]
+"""Line and column, from 1."""
 
 _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 64
@@ -37,7 +39,7 @@ class Document:
     """A parsed YAML file that remembers where everything stands."""
 
     def __init__(
-        self, path: str, data: Any, marks: Mapping[Loc, tuple[int, int]], problems: Mapping[Loc, str] | None = None
+        self, path: str, data: Any, marks: Mapping[Loc, Place], problems: Mapping[Loc, tuple[Place, str]] | None = None
     ) -> None:
         self.path = path
         self.data = data
@@ -80,25 +82,27 @@ class Document:
         builder = _Builder(path)
         data = builder.build(node, ()) if node is not None else None
         if builder.problems and not lenient:
-            raise DocumentError(tuple(builder.problems.values()))
+            raise DocumentError(_in_order(builder.problems.values()))
         return cls(path, data, builder.marks, builder.problems)
 
     def where(self, loc: Iterable[int | str]) -> str:
         """`file:line:column` of the value at `loc`, or of the nearest thing around it that exists."""
-        line, column = self._marks.get(self._known(tuple(loc)), (1, 1))
+        line, column = self._place(tuple(loc))
         return f"{self.path}:{line}:{column}"
 
     def validate(self, model: type[Model]) -> Model:
         """The document as `model`. Raises DocumentError with every problem, each at its place."""
-        found: dict[Loc, str] = dict(self._problems)
+        found = list(self._problems.values())
         try:
             valid = model.model_validate(self.data)
         except ValidationError as error:
-            found |= {loc: self._explain(problem, model, loc) for loc, problem in self._unsaid(error).items()}
+            found += [
+                (self._place(loc), self._explain(problem, model, loc)) for loc, problem in self._unsaid(error).items()
+            ]
         else:
             if not found:
                 return valid
-        raise DocumentError([found[loc] for loc in sorted(found, key=self._order)])
+        raise DocumentError(_in_order(found))
 
     def _unsaid(self, error: ValidationError) -> dict[Loc, Any]:
         """Pydantic's problems by place, without those of values that the parser has already complained about."""
@@ -121,7 +125,7 @@ class Document:
             loc = loc[:-1]
         return loc
 
-    def _order(self, loc: Loc) -> tuple[int, int]:
+    def _place(self, loc: Loc) -> Place:
         return self._marks.get(self._known(loc), (1, 1))
 
     def _explain(self, problem: Any, model: type[BaseModel], loc: Loc) -> str:
@@ -141,6 +145,10 @@ class Document:
         return f"{self.where(loc)}: {name}: {message[:1].lower()}{message[1:]}{shown}"
 
 
+def _in_order(problems: Iterable[tuple[Place, str]]) -> list[str]:
+    return [message for _, message in sorted(problems, key=lambda problem: problem[0])]
+
+
 def _nearest(given: object, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(str(given), names, 1)
     return f"; did you mean {near[0]}?" if near else ""
@@ -155,8 +163,8 @@ class _Builder:
     """Turns composed nodes into plain data, noting where each stands."""
 
     def __init__(self, path: str) -> None:
-        self.marks: dict[Loc, tuple[int, int]] = {}
-        self.problems: dict[Loc, str] = {}
+        self.marks: dict[Loc, Place] = {}
+        self.problems: dict[Loc, tuple[Place, str]] = {}
         self._path = path
         self._seen: set[int] = set()
 
@@ -225,8 +233,8 @@ class _Builder:
         return value
 
     def _complain(self, node: yaml.Node, loc: Loc, message: str) -> None:
-        mark = node.start_mark
-        self.problems[loc] = f"{self._path}:{mark.line + 1}:{mark.column + 1}: {message}"
+        place = (node.start_mark.line + 1, node.start_mark.column + 1)
+        self.problems[loc] = place, f"{self._path}:{place[0]}:{place[1]}: {message}"
 
 
 def _names_at(model: type[BaseModel], loc: Loc) -> list[str]:
