@@ -150,7 +150,11 @@ def machine_info() -> dict[str, Any]:
 
 
 def clip(text: str, limit: int = _MAX_TEXT) -> str:
-    """`text` within `limit` characters: its beginning and its end, which says most of a traceback."""
+    """`text` within `limit` characters: its beginning and its end, which says most of a traceback.
+
+    What UTF-8 cannot hold, and control characters that could steer a terminal, are spelled out.
+    """
+    text = "".join(c if c in "\n\t" or c.isprintable() else f"\\u{ord(c):04x}" for c in text)
     if len(text) <= limit:
         return text
     half = (limit - 5) // 2
