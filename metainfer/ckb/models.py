@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import datetime
 import re
 from typing import Annotated, Literal, get_args
@@ -66,6 +67,17 @@ class UnitInterface(_Model):
     shapes: dict[str, str] = {}
     """Argument or `returns` → symbolic shape and dtype, e.g. `[tokens, hidden] fp32`."""
 
+    @model_validator(mode="after")
+    def _signature_is_the_units(self) -> UnitInterface:
+        try:
+            tree = ast.parse(self.signature)
+        except (SyntaxError, ValueError) as error:
+            raise ValueError(f"the signature of {self.name} is not Python: {error}") from error
+        defined = [n.name for n in tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)]
+        if self.name not in defined:
+            raise ValueError(f"the signature of {self.name} defines {', '.join(defined) or 'nothing'}")
+        return self
+
 
 class FailureMode(_Model):
     """A way in which implementations of this contract went wrong, and the check that notices."""
@@ -82,10 +94,10 @@ class FailureMode(_Model):
 class Exemplar(_Model):
     """A verified implementation of some of the contract's units."""
 
-    path: InnerPath
+    path: Annotated[InnerPath, Field(pattern=r"\.py$")]
     units: Annotated[list[str], Field(min_length=1)]
     applies_when: PredicateText = "true"
-    sources: list[InnerPath] = []
+    sources: list[Annotated[InnerPath, Field(pattern=r"\.(cpp|h)$")]] = []
     """C++ files that travel with it, whole, into the engine's `csrc/`."""
 
 
