@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import random
 import sys
 import traceback
@@ -37,6 +38,22 @@ class Finding:
     check: str
     message: str
     figures: dict[str, Figure] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Reports are JSON, which has no NaN and no infinity; those are the very figures of the worst findings.
+        plain = {name: _plain(value) for name, value in self.figures.items()}
+        object.__setattr__(self, "figures", plain)
+
+
+def _plain(value: object) -> Figure:
+    """`value` as JSON can hold it; scalars of torch and numpy too."""
+    if isinstance(value, str | int):
+        return value
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return str(value)
+    return number if math.isfinite(number) else str(number)
 
 
 Check = Callable[["Candidate"], Iterable[Finding]]
@@ -153,11 +170,15 @@ def run_checks(
 
 def _run(name: str, check: Check, candidate: Candidate) -> list[Finding]:
     try:
-        return list(check(candidate))
-    except Exception as error:
+        found = list(check(candidate))
+    # A unit that ends the process has broken its promise too: SystemExit is no Exception.
+    except (Exception, SystemExit) as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         message = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
         return [Finding(name, message, {"seed": candidate.seed})]
+    if strangers := [type(item).__name__ for item in found if not isinstance(item, Finding)]:
+        raise CheckError(f"{name} yields {strangers[0]}; a check yields Finding")
+    return found
 
 
 def _forget(package: str) -> None:
