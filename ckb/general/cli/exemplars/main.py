@@ -160,7 +160,8 @@ def _bench(args: argparse.Namespace) -> None:
     }
     print("TTFT is the time of a request's first token, TPOT that of each later one; both are means")
     print(*(f"{name:20} {figure}" for name, figure in figures.items()), sep="\n")
-    print(json.dumps({"requests": args.requests, "prompt_tokens": args.prompt_tokens, **figures}))
+    asked = {"requests": args.requests, "prompt_tokens": args.prompt_tokens}
+    print(json.dumps(asked | {"output_tokens": args.output_tokens, **figures}))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
@@ -122,6 +122,9 @@ class _Body(_StrictModel):
             """How many alternatives to report for each token; None is no log-probabilities."""
             return self.logprobs
 
+    def limit(self) -> int | None:
+        return self.max_tokens
+
     def prompts(self, codec: TextCodec) -> list[list[int]]:
         """Token ids of each prompt. Raises ValueError `field: why`."""
         raise NotImplementedError
@@ -141,7 +144,8 @@ class _Body(_StrictModel):
             if self.stream_options and not self.stream:
                 raise ValueError("stream_options: allowed only with stream: true")
         default = min(self.default_max_tokens, max(1, MAX_MODEL_LEN - num_prompt_tokens))
-        return SamplingParams(default if self.max_tokens is None else self.max_tokens, **given)
+        limit = self.limit()
+        return SamplingParams(default if limit is None else limit, **given)
 
 
 if S.chat:
@@ -154,9 +158,7 @@ if S.chat:
         object = "chat.completion"
         default_max_tokens = MAX_MODEL_LEN
         messages: list[_Message] = Field(min_length=1)
-        max_tokens: int | None = Field(
-            None, validation_alias=AliasChoices("max_completion_tokens", "max_tokens")
-        )
+        max_completion_tokens: int | None = None  # the newer name of max_tokens
         if S.streaming:
             chunk_object = "chat.completion.chunk"
         if S.logprobs:
@@ -167,6 +169,10 @@ if S.chat:
                 if self.top_logprobs is not None and not self.logprobs:
                     raise ValueError("top_logprobs: allowed only with logprobs: true")
                 return (self.top_logprobs or 0) if self.logprobs else None
+
+        def limit(self) -> int | None:
+            newer = self.max_completion_tokens
+            return self.max_tokens if newer is None else newer
 
         def prompts(self, codec: TextCodec) -> list[list[int]]:
             return [codec.encode_chat([message.model_dump() for message in self.messages])]
@@ -244,7 +250,7 @@ class _Service:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
 
     def check_key(self, request: Request) -> None:
-        sent = request.headers.get("authorization", "").encode()
+        sent = request.headers.get("authorization", "").encode("latin-1")  # as it was sent
         if self._bearer is not None and not hmac.compare_digest(sent, self._bearer):
             raise _ApiError(401, "the API key is missing or wrong", code="invalid_api_key")
 
