@@ -82,6 +82,8 @@ class Manifest(_Record):
     dependencies: tuple[str, ...]
     lines: int
     """Lines of Python and C++ in the engine, blank ones and comments included."""
+    code_lines: int
+    """Those with code on them: no blank lines, comments or docstrings."""
     files: dict[str, str]
     """Relative path to hex SHA-256, for every file but the manifest and the evidence."""
 

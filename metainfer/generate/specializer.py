@@ -19,6 +19,7 @@ from metainfer.generate.assemble import (
 from metainfer.generate.blueprint import MODULES, UNIT_MODULES, ModuleSlot, package_name
 from metainfer.generate.constants import config_module, constants_header, engine_constants
 from metainfer.generate.inputs import EngineInputs
+from metainfer.generate.lines import code_lines
 from metainfer.generate.manifest import MANIFEST_NAME, ContractRecord, Manifest, ModelRecord, UnitRecord
 
 if TYPE_CHECKING:
@@ -182,6 +183,7 @@ def _with_manifest(
     inputs: EngineInputs, package: str, parts: Mapping[str, list[_Part]], texts: Mapping[str, str]
 ) -> GeneratedEngine:
     files = {path: text.encode() for path, text in texts.items()}
+    code = {path: text for path, text in texts.items() if path.endswith((".py", ".cpp", ".h"))}
     units = [
         UnitRecord(
             name=unit,
@@ -215,7 +217,8 @@ def _with_manifest(
         ),
         units=tuple(units),
         dependencies=DEPENDENCIES,
-        lines=sum(text.count("\n") for path, text in texts.items() if path.endswith((".py", ".cpp", ".h"))),
+        lines=sum(text.count("\n") for text in code.values()),
+        code_lines=sum(code_lines(path, text) for path, text in code.items()),
         files={path: sha256_bytes(data) for path, data in files.items()},
     )
     return GeneratedEngine(manifest, {**files, MANIFEST_NAME: manifest.encode()})

@@ -91,7 +91,7 @@ def _make(
         engine = generate(inputs)
         engine_dir = log.folder / inputs.name
         engine.write(engine_dir)
-        progress.done("generate", f"{engine.manifest.lines} lines, {len(engine.manifest.units)} units")
+        progress.done("generate", f"{engine.manifest.code_lines} lines of code, {len(engine.manifest.units)} units")
     gates = _judge(request, prepared, engine_dir, log, progress)
     red = [report for report in gates if not report.passed]
     bench = None
@@ -129,6 +129,7 @@ def _judge(
             sandbox=Sandbox(allow_unsandboxed=request.allow_unsandboxed),
             progress=progress,
             seed=request.seed,
+            mypy_cache=request.state / "mypy",
         )
         step.message = ", ".join(f"{report.gate} {report.verdict}" for report in gates)
     write_atomic(log.folder / "gates.json", pretty_json([report.model_dump(mode="json") for report in gates]))

@@ -47,6 +47,7 @@ def manifest(
         ),
         "dependencies": ("torch",),
         "lines": 2,
+        "code_lines": 2,
         "files": {path: sha256_bytes(data) for path, data in files.items()},
     }
     return Manifest(**{**fields, **changes})
