@@ -92,7 +92,8 @@ def _verdict(parts: BodyParts) -> _Section:
     lines = [
         f"**Verdict: {verdict}.**",
         "",
-        f"Engine {code(parts.manifest.get('engine', '?'))}, {inline(parts.manifest.get('code_lines', '?'))} lines of code, "
+        f"Engine {code(parts.manifest.get('engine', '?'))}, "
+        f"{inline(parts.manifest.get('code_lines', '?'))} lines of code, "
         f"for {_point(_dict(spec), _dict(parts.manifest.get('facts')))}; "
         f"model {code(model.get('digest', '?'))}, licence {inline(model.get('licence', '?'))}.",
         *(f"- {inline(note)}" for note in parts.notes),
