@@ -39,9 +39,8 @@ def generate(
     if target.exists() and any(target.iterdir()):
         raise InputError(f"{target} is not empty; name another folder with --out")
     engine.write(target)
-    typer.echo(
-        f"{target}: {engine.manifest.code_lines} lines of code, inputs {engine.manifest.input_hash[:12]}, not judged yet"
-    )
+    made = engine.manifest
+    typer.echo(f"{target}: {made.code_lines} lines of code, inputs {made.input_hash[:12]}, not judged yet")
 
 
 def verify(engine: EngineDir, ckb: CkbRoot = Path("ckb")) -> None:
