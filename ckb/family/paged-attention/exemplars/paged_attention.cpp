@@ -94,8 +94,7 @@ void attend_block(Row& row, const float* keys, const float* values, int first) {
     }
 }
 
-void attend_tile(const Tile& tile, int kv_head, const float* query, const float* key_cache, const float* value_cache,
-                 float* out) {
+void attend_tile(const Tile& tile, int kv_head, const float* query, const float* keys, const float* values, float* out) {
     Row rows[TILE * GROUP];
     for (int r = 0; r < tile.tokens * GROUP; ++r) {
         const int64_t head = int64_t{tile.first_token + r / GROUP} * NUM_HEADS + kv_head * GROUP + r % GROUP;
@@ -104,17 +103,10 @@ void attend_tile(const Tile& tile, int kv_head, const float* query, const float*
     }
     for (int first = 0; first < tile.position + tile.tokens; first += BLOCK_SIZE) {
         const int64_t block = int64_t{tile.blocks[first / BLOCK_SIZE]} * BLOCK_SIZE * KEY_STRIDE + kv_head * HEAD_DIM;
-        for (int r = 0; r < tile.tokens * GROUP; ++r)
-            attend_block(rows[r], key_cache + block, value_cache + block, first);
+        for (int r = 0; r < tile.tokens * GROUP; ++r) attend_block(rows[r], keys + block, values + block, first);
     }
     for (int r = 0; r < tile.tokens * GROUP; ++r)
         for (int d = 0; d < HEAD_DIM; ++d) rows[r].out[d] /= rows[r].total;
-}
-
-bool covered(const int32_t* blocks, int tokens, int context, int max_blocks, int num_blocks) {
-    const int needed = (context + BLOCK_SIZE - 1) / BLOCK_SIZE;
-    return tokens >= 0 && tokens <= context && needed <= max_blocks &&
-           std::all_of(blocks, blocks + needed, [&](int32_t block) { return block >= 0 && block < num_blocks; });
 }
 
 }  // namespace
@@ -129,7 +121,11 @@ extern "C" int paged_attention(const float* query, const float* key_cache, const
     for (int seq = 0; seq < seqs; ++seq) {
         const int32_t* blocks = block_tables + int64_t{seq} * max_blocks;
         const int start = query_start[seq], end = query_start[seq + 1];
-        if (!covered(blocks, end - start, context_lens[seq], max_blocks, num_blocks)) return seq;
+        const int needed = (context_lens[seq] + BLOCK_SIZE - 1) / BLOCK_SIZE;
+        const auto exists = [&](int32_t block) { return block >= 0 && block < num_blocks; };
+        if (end < start || end - start > context_lens[seq] || needed > max_blocks ||
+            !std::all_of(blocks, blocks + needed, exists))
+            return seq;
         for (int token = start; token < end; token += TILE)
             tiles.push_back({blocks, token, context_lens[seq] - (end - token), std::min(TILE, end - token)});
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -28,34 +29,27 @@ def prepare_batch(chunks: Many[Chunk], block_size: int) -> Batch:
     """Lay the chunks of one step out flat. Raises ValueError for none, or for one its blocks do not hold."""
     if not chunks:
         raise ValueError("a batch needs at least one chunk")
-    token_ids: list[int] = []
-    positions: list[int] = []
-    slots: list[int] = []
-    query_start = [0]
-    context_lens: list[int] = []
-    sample_rows: list[int] = []
     for chunk in chunks:
         end = chunk.start + chunk.length
-        table = chunk.seq.block_table
         if chunk.start < 0 or chunk.length < 1 or end > len(chunk.seq.token_ids):
             raise ValueError(f"a chunk of tokens {chunk.start}..{end} does not lie within its sequence")
-        if end > len(table) * block_size:
-            raise ValueError(f"{end} tokens do not fit the {len(table)} blocks of their sequence")
-        token_ids += chunk.seq.token_ids[chunk.start : end]
-        positions += range(chunk.start, end)
-        slots += [table[p // block_size] * block_size + p % block_size for p in range(chunk.start, end)]
-        query_start.append(len(token_ids))
-        context_lens.append(end)
-        if chunk.samples:
-            sample_rows.append(len(token_ids) - 1)
-    width = max(-(-length // block_size) for length in context_lens)
-    tables = [chunk.seq.block_table[:width] for chunk in chunks]
+        if end > len(chunk.seq.block_table) * block_size:
+            raise ValueError(f"{end} tokens do not fit the {len(chunk.seq.block_table)} blocks of their sequence")
+    ends = list(accumulate(chunk.length for chunk in chunks))
+    context_lens = [chunk.start + chunk.length for chunk in chunks]
+    tokens = [
+        (k.seq, position) for k, stop in zip(chunks, context_lens, strict=True) for position in range(k.start, stop)
+    ]
+    slots = [seq.block_table[p // block_size] * block_size + p % block_size for seq, p in tokens]
+    width = -(-max(context_lens) // block_size)
+    tables = [(chunk.seq.block_table + [-1] * width)[:width] for chunk in chunks]
+    sample_rows = [end - 1 for chunk, end in zip(chunks, ends, strict=True) if chunk.samples]
     return Batch(
-        token_ids=torch.tensor(token_ids, dtype=torch.int64),
-        positions=torch.tensor(positions, dtype=torch.int64),
+        token_ids=torch.tensor([seq.token_ids[p] for seq, p in tokens], dtype=torch.int64),
+        positions=torch.tensor([p for _, p in tokens], dtype=torch.int64),
         slot_mapping=torch.tensor(slots, dtype=torch.int64),
-        block_tables=torch.tensor([table + [-1] * (width - len(table)) for table in tables], dtype=torch.int32),
-        query_start=torch.tensor(query_start, dtype=torch.int32),
+        block_tables=torch.tensor(tables, dtype=torch.int32),
+        query_start=torch.tensor([0, *ends], dtype=torch.int32),
         context_lens=torch.tensor(context_lens, dtype=torch.int32),
         sample_rows=torch.tensor(sample_rows, dtype=torch.int64),
     )

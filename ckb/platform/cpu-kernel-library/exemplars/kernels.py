@@ -27,23 +27,18 @@ def load_kernels() -> ctypes.CDLL:
     digest = hashlib.sha256("\0".join(_COMPILER).encode())
     for path in sorted(_SOURCES.iterdir()):
         digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
-    library = _cache_folder() / f"{digest.hexdigest()[:32]}.so"
+    cache = os.environ.get("METAINFER_KERNELS") or Path.home() / ".cache" / "metainfer" / "kernels"
+    library = Path(cache) / f"{digest.hexdigest()[:32]}.so"
     if not library.exists():
         _build(library)
     return ctypes.CDLL(str(library))
 
 
 def _check_cpu() -> None:
-    flags = next(
-        (line.split() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")), []
-    )
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    flags = next((line.split() for line in lines if line.startswith("flags")), [])
     if missing := {"avx2", "fma"}.difference(flags):
         raise RuntimeError(f"this engine needs a CPU with AVX2 and FMA; this one lacks {', '.join(sorted(missing))}")
-
-
-def _cache_folder() -> Path:
-    chosen = os.environ.get("METAINFER_KERNELS")
-    return Path(chosen) if chosen else Path.home() / ".cache" / "metainfer" / "kernels"
 
 
 def _build(library: Path) -> None:
