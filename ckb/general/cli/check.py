@@ -115,14 +115,16 @@ def check_fetch_is_all_or_nothing(c: Candidate) -> Iterator[Finding]:
         with _replaced(c, "load_weights", refuse):
             code, _, err = _run(c, "fetch", "--from", str(source))
         if code != 2 or "other weights" not in err or target.exists() or list(cache.iterdir()):
-            yield Finding("check_fetch_is_all_or_nothing", f"a bad folder: code {code}, {err!r}, left {list(cache.iterdir())}")
+            left = list(cache.iterdir())
+            yield Finding("check_fetch_is_all_or_nothing", f"a bad folder: code {code}, {err!r}, leaves {left}")
         with _replaced(c, "load_weights", accept):
             for _ in range(2):
                 code, out, err = _run(c, "fetch", "--from", str(source))
                 if code != 0 or str(target) not in out or not (target / "config.json").is_file():
                     yield Finding("check_fetch_is_all_or_nothing", f"a good folder: code {code}, {out!r}, {err!r}")
         if not checked or list(cache.iterdir()) != [target] or (target / ".hidden").exists():
-            yield Finding("check_fetch_is_all_or_nothing", f"not checked, or not alone in the cache: {list(cache.iterdir())}")
+            left = list(cache.iterdir())
+            yield Finding("check_fetch_is_all_or_nothing", f"not checked, or not alone in the cache: {left}")
 
 
 class _ToyEngine:

@@ -51,8 +51,7 @@ def _complaints(scheduler: Any, chunks: list[Any], running_before: list[Any]) ->
         worst = -(-(head.num_prompt_tokens + head.params.max_tokens) // 4)
         manager = scheduler.block_manager
         promised = sum(
-            -(-(seq.num_prompt_tokens + seq.params.max_tokens) // 4) - len(seq.block_table)
-            for seq in scheduler.running
+            -(-(seq.num_prompt_tokens + seq.params.max_tokens) // 4) - len(seq.block_table) for seq in scheduler.running
         )
         if worst <= manager.num_free + manager.num_cached - promised:
             yield "a request waits although there are a place, budget and blocks for it"
@@ -152,6 +151,5 @@ def check_refuses_a_budget_below_concurrency(c: Candidate) -> Iterator[Finding]:
             _new_scheduler(c, 8, concurrency, budget)
         except ValueError:
             continue
-        yield Finding(
-            "check_refuses_a_budget_below_concurrency", f"concurrency {concurrency} with a budget of {budget} is accepted"
-        )
+        message = f"concurrency {concurrency} with a budget of {budget} is accepted"
+        yield Finding("check_refuses_a_budget_below_concurrency", message)

@@ -144,7 +144,7 @@ def check_answers_equal_a_plain_loop(c: Candidate) -> Iterator[Finding]:
         for _ in range(600):
             if len(sequences) < 25 and c.rng.random() < 0.3:
                 prompt = shared[: c.rng.randint(1, longest)]
-                prompt = prompt[:-1] + [3 + c.rng.randrange(_ALPHABET)] if c.rng.random() < 0.5 else prompt
+                prompt = [*prompt[:-1], 3 + c.rng.randrange(_ALPHABET)] if c.rng.random() < 0.5 else prompt
                 params = _random_params(c)
                 seq = engine.add_request(prompt, params)
                 sequences[seq.seq_id], texts[seq.seq_id] = seq, ""
@@ -157,7 +157,8 @@ def check_answers_equal_a_plain_loop(c: Candidate) -> Iterator[Finding]:
                 expected.pop(victim, None)
             for output in engine.step() if engine.has_work else []:
                 texts[output.seq.seq_id] += output.text
-                if output.seq.finish_reason != output.finish_reason or output.token.token_id != output.seq.token_ids[-1]:
+                told = (output.token.token_id, output.finish_reason)
+                if told != (output.seq.token_ids[-1], output.seq.finish_reason):
                     yield Finding("check_answers_equal_a_plain_loop", "an output and its sequence disagree")
         for _ in range(2000):
             for output in engine.step() if engine.has_work else []:
@@ -247,9 +248,8 @@ def check_refuses_what_no_step_can_serve(c: Candidate) -> Iterator[Finding]:
                 if not str(error).startswith(f"{field}: "):
                     yield Finding("check_refuses_what_no_step_can_serve", f"refused without {field!r}: {error}")
             else:
-                yield Finding(
-                    "check_refuses_what_no_step_can_serve", f"{len(prompt)} tokens and max_tokens {max_tokens} are taken"
-                )
+                message = f"{len(prompt)} tokens and max_tokens {max_tokens} are accepted"
+                yield Finding("check_refuses_what_no_step_can_serve", message)
         if engine.has_work:
             yield Finding("check_refuses_what_no_step_can_serve", "a refused request stays in the queue")
             return
@@ -274,7 +274,7 @@ def check_refuses_impossible_settings(c: Candidate) -> Iterator[Finding]:
                 pass
         except ValueError as error:
             if not any(character.isdigit() for character in str(error)):
-                yield Finding("check_refuses_impossible_settings", f"{options}: refused without the arithmetic: {error}")
+                yield Finding("check_refuses_impossible_settings", f"{options}: refused without numbers: {error}")
         else:
             yield Finding("check_refuses_impossible_settings", f"{options} are accepted")
 

@@ -274,7 +274,13 @@ def check_forms_of_a_prompt(c: Candidate) -> Iterator[Finding]:
         return
     name = c.config.ENGINE_NAME
     with _serve(c, _ToyEngine(c)) as (client, _):
-        for prompt, lengths in (("abc", [3]), (["a", "bcd"], [1, 3]), ([5, 6], [2]), ([[5], [6, 7, 8, 9], [5]], [1, 4, 1])):
+        forms: list[tuple[Any, list[int]]] = [
+            ("abc", [3]),
+            (["a", "bcd"], [1, 3]),
+            ([5, 6], [2]),
+            ([[5], [6, 7, 8, 9], [5]], [1, 4, 1]),
+        ]
+        for prompt, lengths in forms:
             body = {"model": name, "prompt": prompt, "max_tokens": 4}
             choices = client.post("/v1/completions", json=body).json()["choices"]
             texts = [choice["text"] for choice in sorted(choices, key=lambda choice: choice["index"])]
@@ -328,7 +334,7 @@ def check_logprobs(c: Candidate) -> Iterator[Finding]:
 
 
 def check_refuses_by_name(c: Candidate) -> Iterator[Finding]:
-    """Everything that is wrong or not served is a 400 that names its field, in the API's format; the rest still works."""
+    """What is wrong or not served is a 400 that names its field, in the API's format; the rest still works."""
     bad: list[tuple[str, Any]] = [
         *((field, 1) for field in ("made_up", "tools", "logit_bias", "user", "best_of", "echo", "response_format")),
         *(("n", value) for value in (0, 2, "1")),
@@ -368,7 +374,8 @@ def _is_refusal(reply: httpx.Response, what: str, statuses: tuple[int, ...], fie
         error = reply.json()["error"]
         message, param, _type = error["message"], error["param"], error["type"]
     except (ValueError, KeyError, TypeError):
-        yield Finding("check_refuses_by_name", f"{what}: {reply.status_code} {reply.text[:200]!r} is no error of the API")
+        said = f"{reply.status_code} {reply.text[:200]!r}"
+        yield Finding("check_refuses_by_name", f"{what}: {said} is no error of the API")
         return
     named = field is None or (str(param).split(".")[0] == field and field in message)
     if reply.status_code not in statuses or not named:
@@ -453,7 +460,8 @@ def check_clients_that_go_away(c: Candidate) -> Iterator[Finding]:
 
 def _send_and_leave(client: httpx.Client, path: str, body: dict[str, Any], arrived: Callable[[], bool]) -> None:
     content = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    fields = f"Host: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}"
+    head = f"POST {path} HTTP/1.1\r\n{fields}\r\n\r\n"
     with socket.create_connection((client.base_url.host, client.base_url.port or 80)) as connection:
         connection.sendall(head.encode() + content)
         _wait(arrived, "the request to arrive")
@@ -498,7 +506,8 @@ def check_key(c: Candidate) -> Iterator[Finding]:
     with _serve(c, _ToyEngine(c), api_key="s3cret-é") as (client, _):
         good = {"authorization": "Bearer s3cret-é".encode()}
         for path, body in _endpoints(c).items():
-            for headers in ({}, {"authorization": "Bearer other"}, {"authorization": "s3cret"}, {"authorization": "Bearer s3"}):
+            wrong = ("Bearer other", "s3cret", "Bearer s3", "Basic s3cret")
+            for headers in ({}, *({"authorization": key} for key in wrong)):
                 for content in (json.dumps(body).encode(), b"{"):
                     reply = client.post(path, content=content, headers={**_JSON, **headers})
                     yield from _is_refusal(reply, f"{path} with {headers or 'no key'}", (401,), None)

@@ -211,7 +211,7 @@ def check_chat_template(c: Candidate) -> Iterator[Finding]:
     named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": "{{ messages[0].content }}!"}]
     codec = c.unit("TextCodec")(_write_tokenizer(c.tmp_path / f"named-{c.rng.getrandbits(60)}", named))
     if _join(codec, codec.encode_chat([{"role": "user", "content": "ab"}])) != "ab!":
-        yield Finding("check_chat_template", "of several templates in tokenizer_config.json not the default one is used")
+        yield Finding("check_chat_template", "of several templates not the default one is used")
     try:
         c.unit("TextCodec")(_write_tokenizer(c.tmp_path / f"none-{c.rng.getrandbits(60)}", None))
     except ValueError:

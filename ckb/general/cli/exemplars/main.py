@@ -125,9 +125,8 @@ def _generate(args: argparse.Namespace) -> None:
 
     engine = _load(args)
     prompt = engine.codec.encode(args.prompt)
-    if S.chat:
-        if not args.raw:
-            prompt = engine.codec.encode_chat([{"role": "user", "content": args.prompt}])
+    if S.chat and not args.raw:
+        prompt = engine.codec.encode_chat([{"role": "user", "content": args.prompt}])
     room = max(1, config.MAX_MODEL_LEN - len(prompt))
     engine.add_request(prompt, SamplingParams(min(args.max_tokens, room), args.temperature))
     while engine.has_work:

@@ -75,8 +75,7 @@ class LLMEngine:
             raise ValueError(f"prompt: {count} tokens of at most {limit} leave none for an answer")
         if count + params.max_tokens > limit:
             raise ValueError(
-                f"max_tokens: a prompt of {count} tokens leaves {limit - count} of {limit}, "
-                f"not {params.max_tokens}"
+                f"max_tokens: a prompt of {count} tokens leaves {limit - count} of {limit}, not {params.max_tokens}"
             )
 
     def add_request(self, prompt_token_ids: list[int], params: SamplingParams) -> Sequence:

@@ -140,9 +140,8 @@ class _Body(_StrictModel):
             given["stop"] = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
         if S.logprobs:
             given["logprobs"] = self.num_logprobs()
-        if S.streaming:
-            if self.stream_options and not self.stream:
-                raise ValueError("stream_options: allowed only with stream: true")
+        if S.streaming and self.stream_options and not self.stream:
+            raise ValueError("stream_options: allowed only with stream: true")
         default = min(self.default_max_tokens, max(1, MAX_MODEL_LEN - num_prompt_tokens))
         limit = self.limit()
         return SamplingParams(default if limit is None else limit, **given)
@@ -226,9 +225,7 @@ if S.logprobs:
         return {
             "tokens": [codec.token_text(token.token_id) for token in tokens],
             "token_logprobs": [_finite(token.logprob) for token in tokens],
-            "top_logprobs": [
-                {codec.token_text(i): _finite(logprob) for i, logprob in token.top} for token in tokens
-            ],
+            "top_logprobs": [{codec.token_text(i): _finite(logprob) for i, logprob in token.top} for token in tokens],
         }
 
     def _finite(logprob: float) -> float:
@@ -261,9 +258,7 @@ class _Service:
             else:
                 (await self._inbox.get())()
 
-    async def outputs(
-        self, request: Request, prompts: list[_Prompt]
-    ) -> AsyncIterator[tuple[int, StepOutput]]:
+    async def outputs(self, request: Request, prompts: list[_Prompt]) -> AsyncIterator[tuple[int, StepOutput]]:
         """Every token as it comes, with the place of its prompt; left early, all is aborted."""
         call = _Call()
         watcher = asyncio.create_task(self._drop_when_gone(request, call))
@@ -378,9 +373,8 @@ async def _answer(service: _Service, request: Request, kind: type[_Body]) -> Res
     outputs = service.outputs(request, prompts)
     answer_id = f"{kind.object.split('.')[0]}-{uuid.uuid4().hex}"
     head = {"id": answer_id, "created": int(time.time()), "model": ENGINE_NAME}
-    if S.streaming:
-        if body.stream:
-            return StreamingResponse(_chunks(head, body, codec, outputs), media_type="text/event-stream")
+    if S.streaming and body.stream:
+        return StreamingResponse(_chunks(head, body, codec, outputs), media_type="text/event-stream")
     made: list[list[StepOutput]] = [[] for _ in prompts]
     async for place, output in outputs:
         made[place].append(output)
@@ -448,11 +442,11 @@ if S.streaming:
                 if output.finish_reason:
                     ended.append(output.seq)
                 choice = {"index": place} | body.choice(codec, [output])
-                if S.chat:
-                    if message := choice.pop("message", None):
-                        # Clients join what comes for a field, so the role is told only once.
-                        choice["delta"] = {"content": message["content"]} if begun else message
-                        begun = True
+                if S.chat and "message" in choice:
+                    choice["delta"] = choice.pop("message")
+                    if begun:  # clients join what comes for a field, so the role is told only once
+                        del choice["delta"]["role"]
+                    begun = True
                 yield _event(head | {"choices": [choice]})
             if with_usage:
                 yield _event(head | {"choices": [], "usage": _usage(ended)})

@@ -48,15 +48,12 @@ class SamplingParams:
         _check("top_k", self.top_k, int, 0, VOCAB_SIZE)
         _check("top_p", self.top_p, (int, float), _MIN_TOP_P, 1)
         _check("ignore_eos", self.ignore_eos, bool, False, True)
-        if S.seed:
-            if self.seed is not None:
-                _check("seed", self.seed, int, -(2**63), 2**63 - 1)
-        if S.stop:
-            if len(self.stop) > _MAX_STOP_STRINGS or not all(self.stop):
-                raise ValueError(f"stop: at most {_MAX_STOP_STRINGS} strings, none of them empty")
-        if S.logprobs:
-            if self.logprobs is not None:
-                _check("logprobs", self.logprobs, int, 0, _MAX_LOGPROBS)
+        if S.seed and self.seed is not None:
+            _check("seed", self.seed, int, -(2**63), 2**63 - 1)
+        if S.stop and (len(self.stop) > _MAX_STOP_STRINGS or not all(self.stop)):
+            raise ValueError(f"stop: at most {_MAX_STOP_STRINGS} strings, none of them empty")
+        if S.logprobs and self.logprobs is not None:
+            _check("logprobs", self.logprobs, int, 0, _MAX_LOGPROBS)
 
 
 def _check(field: str, value: Any, kind: type | tuple[type, ...], low: float, high: float) -> None:
@@ -82,9 +79,8 @@ class Sequence:
         self.finish_reason: FinishReason | None = None
         self.generator = torch.Generator()
         self.generator.seed()
-        if S.seed:
-            if params.seed is not None:
-                self.generator.manual_seed(params.seed)
+        if S.seed and params.seed is not None:
+            self.generator.manual_seed(params.seed)
 
     @property
     def num_tokens(self) -> int:
