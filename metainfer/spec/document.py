@@ -71,7 +71,11 @@ class Document:
             node = yaml.compose(text, Loader=_LOADER)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else path
+            place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+            # The parser puts the end of a file that lacks its last newline on a line of its own.
+            *before, last = f"{text}.".splitlines()
+            line, column = min(place, (len(before) + 1, len(last)))
+            where = f"{path}:{line}:{column}"
             raise DocumentError([f"{where}: {error.problem or error.context or 'not YAML'}"]) from error
         except yaml.reader.ReaderError as error:
             line = text.count("\n", 0, error.position) + 1
@@ -129,7 +133,7 @@ class Document:
         return self._marks.get(self._known(loc), (1, 1))
 
     def _explain(self, problem: Any, model: type[BaseModel], loc: Loc) -> str:
-        name = ".".join(map(str, loc)) or "the document"
+        name = _plain(".".join(map(str, loc))) or "the document"
         if problem["type"] == "extra_forbidden":
             hint = _nearest(loc[-1], _names_at(model, loc[:-1]))
             return f"{self.where(loc)}: {name}: there is no such key{hint}"
@@ -152,6 +156,11 @@ def _in_order(problems: Iterable[tuple[Place, str]]) -> list[str]:
 def _nearest(given: object, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(str(given), names, 1)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def _plain(text: str) -> str:
+    """`text` on one line: what cannot be printed is written as an escape."""
+    return text if text.isprintable() else repr(text)[1:-1]
 
 
 def _short(value: object) -> str:
@@ -192,7 +201,7 @@ class _Builder:
                 self._complain(key_node, (*loc, "?"), "a key must be a name")
                 continue
             if key in data:
-                self._complain(key_node, (*loc, key), f"{key}: stands here twice")
+                self._complain(key_node, (*loc, key), f"{_plain(key)}: stands here twice")
                 continue
             data[key] = self.build(value_node, (*loc, key))
             if value_node.start_mark.line != key_node.start_mark.line or isinstance(value_node, yaml.ScalarNode):
