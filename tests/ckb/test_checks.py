@@ -84,7 +84,10 @@ def test_a_file_without_checks_and_a_run_without_seeds_prove_nothing(engine: Can
 
 
 def test_each_check_draws_from_its_seed_alone(engine: Candidate) -> None:
-    draw = "def check_{0}(c):\n    yield Finding('check_{0}', f'{{c.rng.random()}} {{c.torch_generator().initial_seed()}}')\n"
+    draw = (
+        "def check_{0}(c):\n"
+        "    yield Finding('check_{0}', f'{{c.rng.random()}} {{c.torch_generator().initial_seed()}}')\n"
+    )
     alone = found(engine, draw.format("b"), seeds=(4, 5))
     in_company = found(engine, draw.format("a") + "\n\n" + draw.format("b"), seeds=(4, 5))
     assert [finding.message for finding in alone] == [f.message for f in in_company if f.check == "check_b"]
