@@ -2,8 +2,8 @@
 
     python benchmarks/routing.py [CONTRACTS]
 
-Predicates are all different: `first` includes parsing them, `again` does not. Whoever has loaded a base has parsed them,
-so `again` is what a run sees. `load` reads the same base from files.
+Predicates are all different: `first` includes parsing them, `again` does not. Whoever has loaded a base has parsed
+them, so `again` is what a run sees. `load` reads the same base from files.
 """
 
 from __future__ import annotations
