@@ -149,7 +149,7 @@ def _list(value: Any) -> list[Any]:
 
 def _architecture(path: Path, config: Mapping[str, Any]) -> Architecture:
     named = _list(config.get("architectures"))
-    if len(named) != 1 or named[0] not in _ARCHITECTURES:
+    if len(named) != 1 or not isinstance(named[0], str) or named[0] not in _ARCHITECTURES:
         raise ConfigRefusedError(
             f"{path}: architectures = {json.dumps(named)[:80]}: not covered; covered are {', '.join(_ARCHITECTURES)}"
         )
