@@ -32,7 +32,7 @@ class Greedy:
 
         self.plan = plan
         self.reference = Reference(plan["model"], plan["threads"])
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(plan["model"], local_files_only=True)  # type: ignore[no-untyped-call]
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(plan["model"], local_files_only=True)
 
     def chat_ids(self, content: str) -> list[int]:
         """Prompt of one user message, by the model's chat template."""
