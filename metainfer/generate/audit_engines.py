@@ -17,7 +17,7 @@ PACKAGE = "scratch"
 
 
 class ScratchEngines:
-    """Fills `metainfer.ckb.audit.EngineMaker`: tiny engines from one knowledge base, folded or with their branches."""
+    """Fills `metainfer.ckb.mutants.EngineMaker`: tiny engines, folded or with their branches."""
 
     def __init__(self, ckb_root: Path, *, folded: bool = True) -> None:
         self._root = ckb_root
