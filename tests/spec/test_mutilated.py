@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
@@ -178,9 +180,6 @@ serving: {features: [chat]}
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_the_schema_accepts_what_the_loader_accepts(path: Path) -> None:
-    jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
-    import json
-
     schema = json.loads((path.parent / "schema.json").read_bytes())
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.Draft202012Validator(schema).validate(yaml.safe_load(path.read_text(encoding="utf-8")))
