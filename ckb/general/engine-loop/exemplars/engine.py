@@ -21,6 +21,7 @@ from .units import (
     Scheduler,
     Sequence,
     TextCodec,
+    load_kernels,
     load_weights,
     prepare_batch,
     sample,
@@ -56,6 +57,7 @@ class LLMEngine:
         if num_threads is not None:
             torch.set_num_threads(num_threads)
         self.codec = TextCodec(model_dir)
+        load_kernels()  # a machine without a compiler is to be noticed now, not in the first request
         self.model = CausalLM(load_weights(model_dir, expected_digest), KVCache(num_kv_blocks))
         self._detokenizers: dict[int, Detokenizer] = {}
         self._next_seq_id = itertools.count()

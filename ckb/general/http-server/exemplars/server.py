@@ -207,7 +207,7 @@ if S.completions:
             return choice
 
 
-if S.logprobs:
+if S.logprobs and S.chat:
 
     def _chat_logprobs(codec: TextCodec, outputs: list[StepOutput]) -> dict[str, Any]:
         def entry(token_id: int, logprob: float) -> dict[str, Any]:
@@ -220,6 +220,9 @@ if S.logprobs:
         chosen = [entry(token.token_id, token.logprob) for token in tokens]
         return {"content": [one | top for one, top in zip(chosen, tops, strict=True)]}
 
+
+if S.logprobs and S.completions:
+
     def _completion_logprobs(codec: TextCodec, outputs: list[StepOutput]) -> dict[str, Any]:
         tokens = [output.token for output in outputs]
         return {
@@ -227,6 +230,9 @@ if S.logprobs:
             "token_logprobs": [_finite(token.logprob) for token in tokens],
             "top_logprobs": [{codec.token_text(i): _finite(logprob) for i, logprob in token.top} for token in tokens],
         }
+
+
+if S.logprobs:
 
     def _finite(logprob: float) -> float:
         return max(logprob, -9999.0)  # JSON has no infinity
