@@ -26,7 +26,7 @@ def compare_checks(old: str, new: str) -> list[tuple[str, bool]]:
     except (SyntaxError, ValueError) as error:
         return [(f"is no longer Python: {error}", True)]
     rest = [ast.dump(_rest(tree)) for tree in (before, now)]
-    changes = [*_compare_functions(before, now), *_compare_constants(before, now)]
+    changes = [*_compare_functions(before, now), *_compare_constants(before, now), *_compare_names(before, now)]
     return changes + ([("classes or other statements of the file are revised", False)] if rest[0] != rest[1] else [])
 
 
@@ -57,6 +57,35 @@ def _compare_constants(before: ast.Module, now: ast.Module) -> Iterator[tuple[st
             fewer = _length(new[name]) < _length(value)
             words = "has fewer entries" if fewer else "is rewritten"
             yield f"{name} {words}: {_short(value)} becomes {_short(new[name])}", fewer
+
+
+def _compare_names(before: ast.Module, now: ast.Module) -> Iterator[tuple[str, bool]]:
+    """Names that mean something else now: a check assigned over, a builtin or a helper replaced."""
+    old, new = _bound(before), _bound(now)
+    used = {node.id for node in ast.walk(before) if isinstance(node, ast.Name)}
+    for name, binding in new.items():
+        if name in old and old[name] != binding:
+            yield f"{name} is {binding}, before {old[name]}", True
+        elif name not in old and name in used:
+            yield f"{name} is {binding}, before a name of Python's own", True
+        elif name not in old and not binding.startswith("a function"):
+            yield f"{name} is new: {binding}", False
+
+
+def _bound(tree: ast.Module) -> dict[str, str]:
+    """What each name of the module's own level last stands for, in words."""
+    names: dict[str, str] = {}
+    for node in tree.body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names[name] = "a function or class"
+            case ast.Import(names=aliases):
+                names.update({alias.asname or alias.name: f"the import {alias.name}" for alias in aliases})
+            case ast.ImportFrom(module=module, names=aliases):
+                names.update({a.asname or a.name: f"the import {module}.{a.name}" for a in aliases})
+            case _:
+                names.update(dict.fromkeys((name for name, _ in _targets(node)), "a value"))
+    return names
 
 
 def _compare_numbers(

@@ -87,11 +87,19 @@ def _compare_contracts(path: str, old_data: bytes, new_data: bytes) -> Iterator[
         if known[name] != kept[name]:
             moved = known[name].caught_by != kept[name].caught_by
             suffix = f"; caught by {kept[name].caught_by}, before by {known[name].caught_by}" if moved else ""
-            yield Change(path, f"the failure mode {name} is revised{suffix}")
+            # A gate looks at whole engines, once; a check looks at this unit, with inputs made for it.
+            to_a_gate = known[name].caught_by.startswith("check_") and not kept[name].caught_by.startswith("check_")
+            yield Change(path, f"the failure mode {name} is revised{suffix}", weakens=to_a_gate)
     if old.applies_when != new.applies_when:
-        yield Change(path, f"applies {_scope(old.applies_when, new.applies_when)}: {new.applies_when}")
+        scope = _scope(old.applies_when, new.applies_when)
+        # Where a contract no longer applies, nobody runs its check.
+        weakens = implies(parse_predicate(old.applies_when), parse_predicate(new.applies_when)) is not None
+        yield Change(path, f"applies {scope}: {new.applies_when}", weakens)
     if new.deprecated != old.deprecated:
-        yield Change(path, f"is deprecated: {new.deprecated}" if new.deprecated else "is no longer deprecated")
+        words = f"is deprecated: {new.deprecated}" if new.deprecated else "is no longer deprecated"
+        yield Change(path, words, weakens=bool(new.deprecated))
+    if gone := sorted({unit.name for unit in old.units} - {unit.name for unit in new.units}):
+        yield Change(path, f"no longer describes {', '.join(gone)}", weakens=True)
     for field in ("title", "units", "semantics", "requires", "conflicts", "exemplars", "platform_facts"):
         if getattr(old, field) != getattr(new, field):
             yield Change(path, f"{field} is revised")

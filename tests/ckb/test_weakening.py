@@ -217,3 +217,33 @@ def test_the_base_compared_with_itself_has_not_changed() -> None:
         if path.is_file()
     }
     assert compare(files, dict(files)) == []
+
+
+@pytest.mark.parametrize(
+    ("addition", "words"),
+    [
+        ("check_size = lambda c: []\n", "check_size is a value, before a function or class"),
+        ("def abs(x):\n    return 0\n", "abs is a function or class, before a name of Python's own"),
+        (
+            "from somewhere import lenient as abs\n",
+            "abs is the import somewhere.lenient, before a name of Python's own",
+        ),
+        ("from somewhere import Finding\n", "Finding is the import somewhere.Finding, before"),
+    ],
+)
+def test_a_name_that_comes_to_mean_something_else_is_told_loudly(addition: str, words: str) -> None:
+    before = (
+        "from metainfer.ckb.checks import Finding\n\n\n"
+        "def check_size(c):\n    if abs(c.unit('size')()) > 1:\n        yield Finding('check_size', 'too big')\n\n\n"
+    )
+    assert [change for change in compare_checks(before, before + addition) if change[1] and change[0].startswith(words)]
+
+
+def test_less_reach_is_told_loudly() -> None:
+    for change, words in (
+        ({"deprecated": "Use another."}, "is deprecated: Use another."),
+        ({"applies_when": "seed and stop"}, "applies in fewer deployments: seed and stop"),
+    ):
+        assert told(base(applies_when="seed"), base(**{"applies_when": "seed", "version": 2} | change))[words]
+    other = [{"name": "B", "signature": "def B() -> None: ...\n"}]
+    assert told(base(), base(units=other, exemplars=[], version=2))["no longer describes A"]
