@@ -12,16 +12,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from metainfer.errors import InputError, MetainferError
+from metainfer.errors import MetainferError
 from metainfer.gates.numerics_bounds import judge
-from metainfer.gates.perturb import choose_tensors, describe, perturb
+from metainfer.gates.perturb import Perturbation, choose_tensors, perturb
 from metainfer.gates.prompts import NEW_TOKENS, make_prompts
 from metainfer.gates.report import GateLog, GateReport, reproduction, run_gate
 from metainfer.gates.subject import Subject, clean_subject
-from metainfer.sandbox import Limits, Sandbox
+from metainfer.sandbox import Limits, Room, Sandbox
 
 TIE_MARGIN = 1e-4
 """Logits closer than this are a tie: either token is right."""
@@ -50,43 +51,71 @@ def numerics_gate(
     def body(log: GateLog) -> None:
         with clean_subject(engine_dir) as subject, tempfile.TemporaryDirectory(prefix="metainfer-numerics-") as scratch:
             plan = make_plan(subject, model_folder, seed)
-            folders = Path(scratch)
-            folders.chmod(0o755)
-            altered = [
-                perturb(model_folder, name, plan["perturb_prompt"], seed, folders / "altered" / f"{index:03d}")
-                for index, name in enumerate(choose_tensors(model_folder, seed))
-            ]
-            (folders / "altered").mkdir(exist_ok=True)
-            shown = {"engine": subject.folder, "model": model_folder, "altered": folders / "altered"}
-            shared = {"kernels": kernels} if kernels else {}
-            with sandbox.room(shown, shared=shared) as room:
+            altered = alter(plan, model_folder, seed, Path(scratch))
+            shown = {"engine": subject.folder, "model": model_folder, "altered": altered.folder}
+            with sandbox.room(shown, shared={"kernels": kernels} if kernels else {}) as room:
                 log.figure("sandbox", room.isolating)
-                inside = {
-                    "engine": room.path("engine"),
-                    "model": room.path("model"),
-                    "perturbed": [describe(one, room.path("altered", one.folder.name)) for one in altered],
-                }
-                (room.job / "plan.json").write_text(json.dumps(plan | inside), encoding="utf-8")
-                env = {"OMP_NUM_THREADS": str(plan["threads"])}
-                if kernels:
-                    env["METAINFER_KERNELS"] = room.path("kernels")
-                command = [room.python, "-m", "metainfer.gates.probes.numerics_probe"]
-                command += [room.path("job", "plan.json"), room.path("job", "measured.npz")]
-                room.give(room.job)
-                result = room.run(command, env=env, limits=Limits(wall_s=_PROBE_WALL_S, scratch_bytes=4 << 30))
-                log.figure("engine_s", round(result.seconds, 1))
-                measured = room.job / "measured.npz"
-                if not result.ok or not measured.is_file() or measured.is_symlink():
-                    log.find(f"the engine failed under the probe: it {result.explain()}")
-                    return
-                outside = {
-                    "model_outside": str(model_folder),
-                    "perturbed_outside": [describe(one, str(one.folder)) for one in altered],
-                }
-                compared, notes = compare(plan | outside, measured, folders)
-            judge(log, plan, compared, notes, _weight_bytes(model_folder))
+                measured = measure(log, room, plan, altered, bool(kernels))
+                if measured is not None:
+                    outside = {"model": str(model_folder), "perturbed": altered.described(str(altered.folder))}
+                    compared, notes = compare(plan | outside, measured)
+                    judge(log, plan, compared, notes, _weight_bytes(model_folder))
 
     return run_gate("numerics", reproduction("numerics", engine_dir, seed), body)
+
+
+@dataclass(frozen=True)
+class Altered:
+    """The altered model folders, side by side in one folder."""
+
+    folder: Path
+    perturbations: tuple[Perturbation, ...]
+
+    def described(self, folder: str) -> list[dict[str, str]]:
+        """As plain data for someone to whom `self.folder` is `folder`."""
+        return [
+            {"tensor": p.tensor, "folder": f"{folder}/{p.folder.name}", "digest": p.digest} for p in self.perturbations
+        ]
+
+
+def alter(plan: Mapping[str, Any], model_folder: Path, seed: int, scratch: Path) -> Altered:
+    """Write the altered model folders below `scratch`."""
+    folder = scratch / "altered"
+    folder.mkdir()
+    scratch.chmod(0o755)
+    return Altered(
+        folder,
+        tuple(
+            perturb(model_folder, name, plan["perturb_prompt"], seed, folder / f"{index:03d}")
+            for index, name in enumerate(choose_tensors(model_folder, seed))
+        ),
+    )
+
+
+def measure(log: GateLog, room: Room, plan: Mapping[str, Any], altered: Altered, has_kernels: bool) -> Path | None:
+    """Run the probe beside the engine. Returns its file; None if the engine failed, which is then logged."""
+    inside = {
+        "engine": room.path("engine"),
+        "model": room.path("model"),
+        "perturbed": altered.described(room.path("altered")),
+    }
+    (room.job / "plan.json").write_text(json.dumps({**plan, **inside}), encoding="utf-8")
+    room.give(room.job)
+    env = {"OMP_NUM_THREADS": str(plan["threads"])}
+    if has_kernels:
+        env["METAINFER_KERNELS"] = room.path("kernels")
+    command = [room.python, "-m", "metainfer.gates.probes.numerics_probe"]
+    command += [room.path("job", "plan.json"), room.path("job", "measured.npz")]
+    result = room.run(command, env=env, limits=Limits(wall_s=_PROBE_WALL_S, scratch_bytes=4 << 30))
+    log.figure("engine_s", round(result.seconds, 1))
+    measured = room.job / "measured.npz"
+    if not result.ok:
+        log.find(f"the engine failed under the probe: it {result.explain()}")
+        return None
+    if measured.is_symlink() or not measured.is_file() or measured.stat().st_size > _OUT_BYTES:
+        log.find("the probe's file is missing, a link, or too large")
+        return None
+    return measured
 
 
 def make_plan(subject: Subject, model_folder: Path, seed: int) -> dict[str, Any]:
@@ -140,29 +169,24 @@ def _kept_rows(prompts: Sequence[Sequence[int]], new_tokens: int, vocab: int, pa
     return sorted(keys.union(everything[::stride]))
 
 
-def compare(plan: Mapping[str, Any], measured: Path, scratch: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The reference's comparison, made by a process of its own, and the probe's notes."""
-    import numpy as np
-
-    if measured.stat().st_size > _OUT_BYTES:
-        raise InputError(f"the probe's file has {measured.stat().st_size:,} bytes")
-    with np.load(measured, allow_pickle=False) as file:
-        notes: dict[str, Any] = json.loads(file["notes"].tobytes())
-    (scratch / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    out = scratch / "compared.json"
-    command = [sys.executable, "-m", "metainfer.gates.reference", str(scratch / "plan.json"), str(measured), str(out)]
-    environment = os.environ | {
-        "HF_HUB_OFFLINE": "1",
-        "TRANSFORMERS_OFFLINE": "1",
-        "OMP_NUM_THREADS": str(plan["threads"]),
-    }
-    result = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, timeout=_PROBE_WALL_S
-    )
-    if result.returncode != 0:
-        raise ReferenceFailedError(f"the comparison failed: {result.stderr.strip()[-600:]}")
-    compared: dict[str, Any] = json.loads(out.read_bytes())
-    return compared, notes
+def compare(plan: Mapping[str, Any], measured: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The reference's comparison, made by a process of its own so that its memory is given back; the probe's notes."""
+    with tempfile.TemporaryDirectory(prefix="metainfer-reference-") as scratch:
+        plan_file, out_file = Path(scratch, "plan.json"), Path(scratch, "compared.json")
+        plan_file.write_text(json.dumps(plan), encoding="utf-8")
+        offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "OMP_NUM_THREADS": str(plan["threads"])}
+        result = subprocess.run(
+            [sys.executable, "-m", "metainfer.gates.reference", str(plan_file), str(measured), str(out_file)],
+            env=os.environ | offline,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_PROBE_WALL_S,
+        )
+        if result.returncode != 0:
+            raise ReferenceFailedError(f"the comparison failed: {result.stderr.strip()[-600:]}")
+        compared: dict[str, Any] = json.loads(out_file.read_bytes())
+    return compared, compared.pop("notes")
 
 
 class ReferenceFailedError(MetainferError):

@@ -136,8 +136,3 @@ def _encode(values: Values, dtype: str) -> bytes:
     if dtype == "F16":
         return values.astype("<f2").tobytes()
     return ((values.view(np.uint32) + 0x8000) >> 16).astype("<u2").tobytes()
-
-
-def describe(perturbation: Perturbation, folder: str) -> dict[str, str]:
-    """As plain data, with the folder as its reader names it."""
-    return {"tensor": perturbation.tensor, "folder": folder, "digest": perturbation.digest}

@@ -186,7 +186,7 @@ def judge_perturbed(
 ) -> list[dict[str, Any]]:
     """Per altered tensor: how far it moved each side's logits, and how far apart the two movements are."""
     own = measured["perturbed"].astype(np.float64)
-    theirs = reference.altered(plan["perturbed_outside"], plan["perturb_prompt"]).astype(np.float64)
+    theirs = reference.altered(plan["perturbed"], plan["perturb_prompt"]).astype(np.float64)
     if own.shape != theirs.shape:
         raise ValueError(f"the engine gave logits {own.shape}, the reference {theirs.shape}")
     return [
@@ -196,7 +196,7 @@ def judge_perturbed(
             "reference": float(np.abs(theirs[i] - theirs[0]).max()),
             "apart": float(np.abs((own[i] - own[0]) - (theirs[i] - theirs[0])).max()),
         }
-        for i, entry in enumerate(plan["perturbed_outside"], start=1)
+        for i, entry in enumerate(plan["perturbed"], start=1)
     ]
 
 
@@ -247,20 +247,25 @@ def _check_shapes(plan: Mapping[str, Any], measured: Mapping[str, Array]) -> Non
             raise ValueError(f"the {name} run made tokens of shape {measured[f'{name}.tokens'].shape}")
 
 
-def _run(plan_file: str, measured_file: str, out_file: str) -> None:
-    plan = json.loads(Path(plan_file).read_bytes())
+def compare_file(reference: Reference, plan: Mapping[str, Any], measured_file: Path) -> dict[str, Any]:
+    """All that can be said of the probe's file. ValueError or KeyError if it is not what the plan asks for."""
     with np.load(measured_file, allow_pickle=False) as file:
         measured = {name: file[name] for name in file.files}
     _check_shapes(plan, measured)
-    reference = Reference(plan["model_outside"], plan["threads"])
-    noise_tokens = plan["noise_prompt"]
-    result = {
-        "noise": reference.noise(noise_tokens, min(8, len(noise_tokens))),
+    noise_prompt = plan["noise_prompt"]
+    return {
+        "noise": reference.noise(noise_prompt, min(8, len(noise_prompt))),
         "tokens": judge_tokens(reference, plan, measured),
         "layers": judge_layers(reference, plan, measured),
         "perturbed": judge_perturbed(reference, plan, measured),
         "runs": compare_runs(plan, measured),
+        "notes": json.loads(measured["notes"].tobytes()),
     }
+
+
+def _run(plan_file: str, measured_file: str, out_file: str) -> None:
+    plan = json.loads(Path(plan_file).read_bytes())
+    result = compare_file(Reference(plan["model"], plan["threads"]), plan, Path(measured_file))
     # JSON has no NaN; Python's reader and writer agree on one, and this file is read by nobody else.
     Path(out_file).write_text(json.dumps(result), encoding="utf-8")
 

@@ -35,7 +35,7 @@ def run_gates(
     """Run `gates` in their fixed order and return a report for each that ran.
 
     A gate after a red one has no report, which nobody takes for a pass; with `keep_going` all run. `ckb_root` must be
-    the base commit's knowledge, never the candidate's. `mypy_cache` saves half a minute when it is kept between runs.
+    the base commit's knowledge, never the candidate's. `mypy_cache`: see `static_gate`.
     Raises InputError for an unknown gate.
     """
     if unknown := sorted(set(gates) - set(GATES)):

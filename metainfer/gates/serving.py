@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def serving_gate(
             shown = {"engine": subject.folder, "model": model_folder}
             with sandbox.room(shown, shared={"kernels": kernels} if kernels else {}) as room:
                 log.figure("sandbox", room.isolating)
-                _converse(log, room, subject, expected, seed, bool(kernels))
+                converse(log, room, subject, expected, all_checks(subject), seed=seed, has_kernels=bool(kernels))
 
     return run_gate("serving", reproduction("serving", engine_dir, seed), body)
 
@@ -91,9 +91,23 @@ class NoReferenceError(MetainferError):
     """The reference could not say what the server should answer."""
 
 
-def _converse(
-    log: GateLog, room: Room, subject: Subject, expected: Mapping[str, Any], seed: int, has_kernels: bool
+def all_checks(subject: Subject) -> list[Check]:
+    """What the engine's features call for, in an order in which the last check ends the server."""
+    groups = (serving_conformity, serving_refusals, serving_load)
+    return [check for group in groups for check in group.checks(subject.manifest.facts)]
+
+
+def converse(
+    log: GateLog,
+    room: Room,
+    subject: Subject,
+    expected: Mapping[str, Any],
+    checks: Sequence[Check],
+    *,
+    seed: int = 0,
+    has_kernels: bool = False,
 ) -> None:
+    """Start the server and run `checks` on it, one after the other; what they find goes to `log`."""
     port = 8000 if room.isolating else _free_port()
     command = [room.python, "-m", subject.package, "serve", "--model", room.path("model"), "--host", "127.0.0.1"]
     env = {"PYTHONPATH": room.path("engine"), "ENGINE_API_KEY": API_KEY}
@@ -113,9 +127,8 @@ def _converse(
             seed=seed,
             vocab_size=int(subject.config["VOCAB_SIZE"]),
         )
-        groups = [group.checks(facts) for group in (serving_conformity, serving_refusals, serving_load)]
         done = 0
-        for check in (check for group in groups for check in group):
+        for check in checks:
             if check is serving_load.sigterm_drains:
                 log.figure("rss_bytes", _resident_bytes(server.pid))
             if not _holds(log, check, conversation):

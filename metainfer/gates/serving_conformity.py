@@ -169,7 +169,7 @@ def logprobs_are_the_models(c: Conversation) -> None:
         found = c.ask(text=c.expected["completion_text"], logprobs=3, **asked)["choices"][0]["logprobs"]
         values = found["token_logprobs"]
         # An object's members have no order, and parts of characters share one name: only whole ones can be told apart.
-        whole = [text for text in found["tokens"] if "\ufffd" not in text]
+        whole = [text for text in found["tokens"] if text and "\ufffd" not in text]
         tops = [[top[text]] for text, top in zip(found["tokens"], found["top_logprobs"], strict=True) if text in whole]
         best = [value for text, value in zip(found["tokens"], values, strict=True) if text in whole]
     else:

@@ -26,7 +26,8 @@ _SUFFIXES = frozenset({".py", ".cpp", ".h", ".json", ".md", ".toml"})
 def static_gate(engine_dir: Path, sandbox: Sandbox, *, mypy_cache: Path | None = None) -> GateReport:
     """Files as listed, compiled, linted, typed; imports allowed; no dead branches, no typed-in facts; small enough.
 
-    `mypy_cache`: where mypy keeps what it learned of torch; without it, a fresh one costs half a minute.
+    `mypy_cache`: where mypy keeps what it learned of torch, which takes half a minute the first time; by default in
+    metainfer's cache folder.
     """
 
     def body(log: GateLog) -> None:

@@ -50,11 +50,15 @@ def run_ruff(subject: Subject, log: GateLog) -> None:
 
 
 def run_mypy(subject: Subject, log: GateLog, cache: Path | None) -> None:
-    """Type the package strictly; the engine's own configuration is not read."""
+    """Type the package strictly; the engine's own configuration is not read.
+
+    `cache`: where mypy keeps what it learned of torch, by default in metainfer's own cache folder.
+    """
+    cache = cache or Path(os.environ.get("METAINFER_CACHE") or Path.home() / ".cache" / "metainfer") / "mypy"
     with tempfile.TemporaryDirectory(prefix="metainfer-mypy-") as scratch:
         config = Path(scratch, "mypy.ini")
         config.write_text("[mypy]\n", encoding="ascii")
-        command = [sys.executable, "-m", "mypy", "--config-file", str(config), "--cache-dir", str(cache or scratch)]
+        command = [sys.executable, "-m", "mypy", "--config-file", str(config), "--cache-dir", str(cache)]
         command += ["--no-error-summary", "--hide-error-context", "--no-color-output", *_MYPY, "-p", subject.package]
         result = subprocess.run(
             command,
