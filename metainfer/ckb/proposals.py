@@ -13,21 +13,23 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel
 
-from metainfer.ckb.editing import append_item, append_to_list, set_key, to_yaml
-from metainfer.ckb.models import (
-    ContractFile,
-    ContractId,
-    Exemplar,
-    FailureMode,
-    InnerPath,
-    Mutant,
-    PlatformFact,
-    Words,
+from metainfer.ckb.deltas import (
+    Deprecation,
+    Evidence,
+    NewContract,
+    NewExemplar,
+    NewFailureMode,
+    NewPlatformFact,
+    Proposal,
+    RevisedField,
+    RevisedFile,
+    Revision,
 )
+from metainfer.ckb.editing import append_item, append_to_list, set_key, to_yaml
 from metainfer.ckb.store import CHECK_NAME, CONTRACT_NAME, MUTANTS_NAME, KnowledgeBase, KnowledgeError
 from metainfer.ckb.weakening import compare
 from metainfer.errors import ConflictError, InputError
@@ -41,115 +43,6 @@ class ProposalError(InputError):
 
 class StaleProposalError(ConflictError):
     """The contract is not at the version that the proposal was written for."""
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
-
-
-class Evidence(_Model):
-    """What supports a delta: measured, or read somewhere that can be named."""
-
-    summary: Words
-    source: Words
-    """An engine and its run, a paper, a report: where a reviewer can look."""
-    figures: dict[str, float | int | str] = {}
-
-
-class _Delta(_Model):
-    evidence: Annotated[list[Evidence], Field(min_length=1)]
-
-
-class _Revision(_Delta):
-    contract: ContractId
-    version: Annotated[int, Field(ge=1)]
-    """The contract's version that this was written for; applying it to another one is refused."""
-
-
-class NewContract(_Delta):
-    """A contract that does not exist yet, with everything that belongs to it."""
-
-    kind: Literal["new-contract"] = "new-contract"
-    definition: ContractFile
-    check: str = ""
-    mutants: list[Mutant] = []
-    files: dict[InnerPath, str] = {}
-    """Exemplars and their sources."""
-
-
-class NewExemplar(_Revision):
-    """One more verified implementation of a contract's units."""
-
-    kind: Literal["new-exemplar"] = "new-exemplar"
-    exemplar: Exemplar
-    files: dict[InnerPath, str]
-    mutants: list[Mutant] = []
-
-
-RevisableField = Literal[
-    "title", "applies_when", "units", "semantics", "invariants", "failure_modes", "requires", "conflicts"
-]
-
-
-class RevisedField(_Revision):
-    """Another value of one field of `contract.yaml`."""
-
-    kind: Literal["revised-field"] = "revised-field"
-    field: Literal[
-        "title", "applies_when", "units", "semantics", "invariants", "failure_modes", "requires", "conflicts"
-    ]
-    value: Any
-
-
-class RevisedFile(_Revision):
-    """Another text of a contract's check, mutants or exemplar."""
-
-    kind: Literal["revised-file"] = "revised-file"
-    path: InnerPath
-    text: Words
-
-    @field_validator("path")
-    @classmethod
-    def _is_not_the_contract(cls, path: str) -> str:
-        if path == CONTRACT_NAME:
-            raise ValueError(f"{CONTRACT_NAME} is changed field by field; use revised-field")
-        return path
-
-
-class NewFailureMode(_Revision):
-    """A way to go wrong that somebody met; the check that notices it, and a mutant that proves so, may come with it."""
-
-    kind: Literal["failure-mode"] = "failure-mode"
-    failure_mode: FailureMode
-    mutants: list[Mutant] = []
-
-
-class NewPlatformFact(_Revision):
-    """Something measured about a chip or library."""
-
-    kind: Literal["platform-fact"] = "platform-fact"
-    fact: PlatformFact
-
-
-class Deprecation(_Revision):
-    """The contract should no longer be used."""
-
-    kind: Literal["deprecation"] = "deprecation"
-    reason: Words
-
-
-Delta = Annotated[
-    NewContract | NewExemplar | RevisedField | RevisedFile | NewFailureMode | NewPlatformFact | Deprecation,
-    Field(discriminator="kind"),
-]
-
-
-class Proposal(_Model):
-    """What travels in a pull request as its own commit."""
-
-    title: Words
-    author: Words
-    deltas: Annotated[list[Delta], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -239,7 +132,7 @@ def _add_contract(root: Path, texts: dict[str, str], delta: NewContract) -> None
     texts.update({f"{folder}/{path}": text for path, text in delta.files.items()})
 
 
-def _revise(root: Path, texts: dict[str, str], raised: set[str], delta: _Revision) -> None:
+def _revise(root: Path, texts: dict[str, str], raised: set[str], delta: Revision) -> None:
     """Change one contract, and raise its version once per proposal."""
     path = f"{delta.contract}/{CONTRACT_NAME}"
     text = _current(root, texts, path)
@@ -264,7 +157,7 @@ def _revise(root: Path, texts: dict[str, str], raised: set[str], delta: _Revisio
         texts[f"{delta.contract}/{file}"] = content
 
 
-def _revised_contract(text: str, delta: _Revision) -> str:
+def _revised_contract(text: str, delta: Revision) -> str:
     match delta:
         case NewExemplar(exemplar=exemplar):
             return append_item(text, "exemplars", _written(exemplar))
@@ -279,7 +172,7 @@ def _revised_contract(text: str, delta: _Revision) -> str:
     return text
 
 
-def _new_files(root: Path, delta: _Revision) -> Mapping[str, str]:
+def _new_files(root: Path, delta: Revision) -> Mapping[str, str]:
     match delta:
         case RevisedFile(path=path, text=text):
             if not (root / delta.contract / path).is_file():

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metainfer.ckb import proposals
+from metainfer.ckb.deltas import Proposal
 from metainfer.ckb.editing import append_item, append_to_list, set_key, to_yaml
-from metainfer.ckb.proposals import Proposal, ProposalError, StaleProposalError, apply, describe, edits, read_proposal
+from metainfer.ckb.proposals import ProposalError, StaleProposalError, apply, describe, edits, read_proposal
 from metainfer.ckb.store import KnowledgeBase, KnowledgeError
 from metainfer.spec.document import Document
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from metainfer.ckb.check_diff import bound_directions, compare_checks
+from metainfer.ckb.bounds import bound_directions
+from metainfer.ckb.check_diff import compare_checks
 from metainfer.ckb.store import KnowledgeBase
 from metainfer.ckb.weakening import compare
 from tests.ckb.builders import contract_data
@@ -247,3 +248,10 @@ def test_less_reach_is_told_loudly() -> None:
         assert told(base(applies_when="seed"), base(**{"applies_when": "seed", "version": 2} | change))[words]
     other = [{"name": "B", "signature": "def B() -> None: ...\n"}]
     assert told(base(), base(units=other, exemplars=[], version=2))["no longer describes A"]
+
+
+def test_text_that_is_no_python_is_told_and_not_stumbled_over() -> None:
+    ((words, weakens),) = compare_checks(CHECK, "def check_close(")
+    assert words.startswith("is no longer Python")
+    assert weakens
+    assert compare_checks("def check_close(", CHECK)[0][0].startswith("was not Python before")
