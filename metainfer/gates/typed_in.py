@@ -33,12 +33,12 @@ def model_numbers(config: Mapping[str, Any]) -> dict[int | float | str, str]:
 
 
 def check_literals(tree: ast.Module, config: Mapping[str, Any]) -> Iterator[Complaint]:
-    """Literals that repeat a fact. A round number counts only where it is compared, listed or part of a slice."""
+    """Literals that repeat a fact. A round number counts only where it is compared or listed."""
     numbers = model_numbers(config)
     telling = {
         id(child)
         for node in ast.walk(tree)
-        if isinstance(node, ast.Compare | ast.Tuple | ast.List | ast.Set | ast.Slice)
+        if isinstance(node, ast.Compare | ast.Tuple | ast.List | ast.Set)
         for child in ast.iter_child_nodes(node)
     }
     for node in ast.walk(tree):
