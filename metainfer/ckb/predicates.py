@@ -145,11 +145,11 @@ def _literal(node: ast.expr, fact: str, domain: tuple[Any, ...]) -> bool | str:
     elif isinstance(node, ast.Constant):
         value = node.value
     # `True == 1` in Python; a predicate that says 1 for true is a mistake all the same.
-    if not any(value is option or (isinstance(value, str) and value == option) for option in domain):
+    if not isinstance(value, bool | str) or value not in domain:
         near = difflib.get_close_matches(str(value), [str(option) for option in domain], 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise _error(node, f"{fact} is never {ast.unparse(node)}; it is one of {_options(fact)}{hint}")
-    return value  # type: ignore[return-value]
+    return value
 
 
 def _domain(node: ast.Name) -> tuple[Any, ...]:
