@@ -11,6 +11,8 @@ from torch import Tensor
 from metainfer.ckb.checks import Candidate, Finding
 
 TOLERANCE = 4e-6
+ROUNDING = 4 * 2.0**-24
+"""A score is a sum of fp32 products: its error is a few roundings of the sum of their magnitudes."""
 NAN = float("nan")
 
 
@@ -159,31 +161,40 @@ class _Case:
         # Queries arrive as a view in some engines: every second head of a wider tensor.
         wide = self.query.repeat_interleave(2, dim=1)
         for name, query in (("contiguous", self.query), ("strided", wide[:, ::2])):
-            got, expected = self.run(query=query), self.expected()
+            got, (expected, rounding) = self.run(query=query), self.expected()
             where = f"{name} query, (context, new tokens) {self.chunks}"
             if got.shape != expected.shape or got.dtype != torch.float32:
                 yield Finding(check, f"{where}: returns {[*got.shape]} {got.dtype}")
                 return
             error = (got.double() - expected).abs().nan_to_num(nan=float("inf"))
-            if not float(error.max()) <= TOLERANCE * 4:
-                token, head, _ = torch.unravel_index(error.argmax(), error.shape)
+            tolerance = 4 * TOLERANCE + rounding[:, :, None]
+            if not bool((error <= tolerance).all()):
+                token, head, _ = torch.unravel_index((error / tolerance).argmax(), error.shape)
                 yield Finding(
                     check,
                     f"{where}: token {int(token)}, head {int(head)} differs from the float64 softmax",
-                    {"error": float(error.max()), "tolerance": TOLERANCE * 4},
+                    {"error": float(error[token, head].max()), "tolerance": float(tolerance[token, head])},
                 )
                 return
 
-    def expected(self) -> Tensor:
+    def expected(self) -> tuple[Tensor, Tensor]:
+        """The attended values, and per token and head how far rounding of the scores alone may move them.
+
+        A steep softmax passes the rounding of its scores on: two keys that nearly tie share their weight by it.
+        """
         config = self.candidate.config
         group = config.NUM_HEADS // config.NUM_KV_HEADS
         out = torch.empty(self.query.shape, dtype=torch.float64)
+        rounding = torch.empty(self.query.shape[:2], dtype=torch.float64)
         token = 0
         for (context, length), key, value in zip(self.chunks, self.keys, self.values, strict=True):
             for position in range(context - length, context):
                 for head in range(config.NUM_HEADS):
                     seen_keys = key[: position + 1, head // group].double()
-                    scores = seen_keys @ self.query[token, head].double() / config.HEAD_DIM**0.5
-                    out[token, head] = scores.softmax(0) @ value[: position + 1, head // group].double()
+                    seen_values = value[: position + 1, head // group].double()
+                    query = self.query[token, head].double() / config.HEAD_DIM**0.5
+                    out[token, head] = (seen_keys @ query).softmax(0) @ seen_values
+                    magnitude = (seen_keys.abs() @ query.abs()).max()
+                    rounding[token, head] = 2 * ROUNDING * magnitude * seen_values.abs().max()
                 token += 1
-        return out
+        return out, rounding
