@@ -86,6 +86,10 @@ def _proof_problems(knowledge: KnowledgeBase, contract: Contract) -> Iterator[Pr
             yield Problem(contract.id, "caught-by", f"{mode.id} is caught by {mode.caught_by}, which is not a check")
     served = {path for exemplar in contract.exemplars for path in (exemplar.path, *exemplar.sources)}
     for mutant in contract.mutants:
+        if mutant.caught_by is not None and mutant.caught_by not in checks:
+            yield Problem(
+                contract.id, "caught-by", f"{mutant.name} is caught by {mutant.caught_by}, which is not a check"
+            )
         if mutant.file not in served:
             yield Problem(contract.id, "mutants", f"{mutant.name} changes {mutant.file}, which no exemplar uses")
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +39,8 @@ class CheckJob:
     seeds: tuple[int, ...] = (0,)
     first_only: bool = False
     """Stop at the first finding; enough to know that a mutant was noticed."""
+    only: tuple[str, ...] = ()
+    """Names of the checks to run; empty means all."""
     timeout_s: float = DEFAULT_TIMEOUT_S
 
 
@@ -158,8 +160,13 @@ def _perform(request: Mapping[str, Any]) -> dict[str, Any]:
             # An engine that cannot be imported is a finding about the engine.
             return _found("import", f"{type(error).__name__}: {error}")
         try:
-            seeds: Sequence[int] = request["seeds"]
-            findings = run_checks(Path(request["check_file"]), candidate, seeds, first_only=bool(request["first_only"]))
+            findings = run_checks(
+                Path(request["check_file"]),
+                candidate,
+                request["seeds"],
+                first_only=request["first_only"],
+                only=request["only"],
+            )
         except CheckError as error:
             return {"error": str(error)}
     return {"findings": [asdict(finding) for finding in findings]}

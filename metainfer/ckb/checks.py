@@ -12,7 +12,7 @@ import math
 import random
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -149,16 +149,27 @@ def load_checks(check_file: Path) -> dict[str, Check]:
 
 
 def run_checks(
-    check_file: Path, candidate: Candidate, seeds: Sequence[int], *, first_only: bool = False
+    check_file: Path,
+    candidate: Candidate,
+    seeds: Sequence[int],
+    *,
+    first_only: bool = False,
+    only: Collection[str] = (),
 ) -> list[Finding]:
-    """Run every check of `check_file` once per seed, and return what they found; with `first_only` stop at once then.
+    """Run every check of `check_file` (or those named in `only`) once per seed, and return what they found.
 
+    With `first_only`, stop as soon as something is found.
     Each check starts from its seed alone, so one check's draws never shift another's and a finding can be repeated.
     """
     if not seeds:
         raise CheckError("at least one seed is needed; a check that does not run proves nothing")
     findings: list[Finding] = []
-    for name, check in load_checks(check_file).items():
+    checks = load_checks(check_file)
+    if unknown := sorted(set(only) - set(checks)):
+        raise CheckError(f"{check_file}: has no {', '.join(unknown)}; it has {', '.join(checks)}")
+    for name, check in checks.items():
+        if only and name not in only:
+            continue
         for seed in seeds:
             candidate.seed = seed
             candidate.rng = random.Random(f"{name}:{seed}")

@@ -187,6 +187,8 @@ class Mutant(_Model):
     """Text that occurs exactly once in the file."""
     with_: str = Field(alias="with")
     why: Words
+    caught_by: Annotated[str, Field(pattern=r"^check_[a-z0-9_]+$")] | None = None
+    """The check that must notice it; without one, any may. Naming it spares the others the run."""
 
 
 class MutantsFile(RootModel[list[Mutant]]):

@@ -6,10 +6,14 @@ branch was folded away, its exemplar serves another platform) is not run there.
 
 from __future__ import annotations
 
+import queue
 import shutil
+import tempfile
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -118,7 +122,8 @@ def default_deployments() -> tuple[Deployment, ...]:
 class MutantRunner(AbstractContextManager["MutantRunner"]):
     """Runs mutants of one knowledge base. Engines, and the library of their kernels, are made once and kept in `work`.
 
-    `engines` makes the engines. Use it as a context manager: it holds a process.
+    `engines` makes the engines. Use it as a context manager: it holds `workers` processes. Its methods may be called
+    by several threads; as many as there are workers get on at once.
     """
 
     def __init__(
@@ -129,34 +134,39 @@ class MutantRunner(AbstractContextManager["MutantRunner"]):
         deployments: Sequence[Deployment] | None = None,
         *,
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        workers: int = 2,
     ) -> None:
+        self.workers = workers
         self._knowledge = knowledge
         self._engines = engines
         self._work = work
+        work.mkdir(parents=True, exist_ok=True)
         self._deployments = tuple(deployments or default_deployments())
         self._timeout_s = timeout_s
-        self._server = CheckServer(
-            {
-                "METAINFER_KERNELS": str(work / "kernels"),
-                # A stale compiled module of an engine with the same path would be run in place of the mutant.
-                "PYTHONDONTWRITEBYTECODE": "1",
-                # Threads that spin while they wait take the cores from whoever else works on this machine.
-                "OMP_WAIT_POLICY": "passive",
-            }
-        )
+        self._making = threading.Lock()
+        self._idle: queue.Queue[CheckServer] = queue.Queue()
+        self._servers = ExitStack()
 
     def __enter__(self) -> MutantRunner:
-        self._server.__enter__()
+        environment = {
+            "METAINFER_KERNELS": str(self._work / "kernels"),
+            # A stale compiled module of an engine with the same path would be run in place of the mutant.
+            "PYTHONDONTWRITEBYTECODE": "1",
+            # Threads that spin while they wait take the cores from whoever else works on this machine.
+            "OMP_WAIT_POLICY": "passive",
+        }
+        for _ in range(self.workers):
+            self._idle.put(self._servers.enter_context(CheckServer(environment)))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._server.__exit__(kind, error, traceback)
+        self._servers.close()
 
     def unchanged(self, contract: Contract, where: Deployment, seeds: tuple[int, ...] = (0,)) -> MutantResult:
         """Run the contract's checks on the exemplars as they are: they must find nothing."""
-        findings = self._check(contract, self._engine(where), seeds, first_only=False)
+        findings = self._check(CheckJob(self._engine(where), self._checks(contract), seeds))
         return MutantResult(contract.id, "", findings, (where.name,))
 
     def mutant(self, contract: Contract, mutant: Mutant, seeds: tuple[int, ...] = (0, 1)) -> MutantResult:
@@ -166,8 +176,9 @@ class MutantRunner(AbstractContextManager["MutantRunner"]):
         findings: tuple[Finding, ...] = ()
         for where, engine in self._variants(contract, mutant, text):
             tried.append(where.name)
-            findings = self._check(contract, engine, seeds, first_only=True)
-            shutil.rmtree(engine)
+            only = (mutant.caught_by,) if mutant.caught_by else ()
+            findings = self._check(CheckJob(engine, self._checks(contract), seeds, first_only=True, only=only))
+            shutil.rmtree(engine.parent)
             if findings:
                 break
         return MutantResult(contract.id, mutant.name, findings, tuple(tried))
@@ -177,23 +188,29 @@ class MutantRunner(AbstractContextManager["MutantRunner"]):
         for where in self._deployments:
             if not contract.predicate(where.facts.model_dump()):
                 continue
-            engine = self._work / "mutants" / where.name
-            shutil.rmtree(engine, ignore_errors=True)
+            engine = Path(tempfile.mkdtemp(dir=self._work, prefix="mutant-")) / where.name
             shutil.copytree(self._engine(where), engine, ignore=shutil.ignore_patterns("__pycache__"))
             if self._engines.replace(engine, where.facts, f"{contract.id}/{mutant.file}", text):
                 yield where, engine
+            else:
+                shutil.rmtree(engine.parent)
 
     def _engine(self, where: Deployment) -> Path:
         folder = self._work / "engines" / where.name
-        if not (folder / "manifest.json").exists():
-            self._engines.make(where.facts, where.model, folder)
+        with self._making:
+            if not (folder / "manifest.json").exists():
+                self._engines.make(where.facts, where.model, folder)
         return folder
 
-    def _check(
-        self, contract: Contract, engine: Path, seeds: tuple[int, ...], *, first_only: bool
-    ) -> tuple[Finding, ...]:
-        check_file = self._knowledge.check_file(contract.id)
-        return tuple(self._server.run(CheckJob(engine, check_file, seeds, first_only, self._timeout_s)))
+    def _checks(self, contract: Contract) -> Path:
+        return self._knowledge.check_file(contract.id)
+
+    def _check(self, job: CheckJob) -> tuple[Finding, ...]:
+        server = self._idle.get()
+        try:
+            return tuple(server.run(replace(job, timeout_s=self._timeout_s)))
+        finally:
+            self._idle.put(server)
 
 
 def mutated_text(knowledge: KnowledgeBase, contract: Contract, mutant: Mutant) -> str:
@@ -213,8 +230,10 @@ def run_mutants(
     deployments: Sequence[Deployment] | None = None,
 ) -> Iterator[MutantResult]:
     """Yield a result per mutant of the given contracts (default: all), in order, as each is known."""
-    with MutantRunner(knowledge, engines, work, deployments) as runner:
-        for contract_id in contract_ids if contract_ids is not None else sorted(knowledge.contracts):
-            contract = knowledge.contracts[contract_id]
-            for mutant in contract.mutants:
-                yield runner.mutant(contract, mutant)
+    ids = contract_ids if contract_ids is not None else sorted(knowledge.contracts)
+    jobs = [(contract, mutant) for contract in map(knowledge.contracts.__getitem__, ids) for mutant in contract.mutants]
+    with (
+        MutantRunner(knowledge, engines, work, deployments) as runner,
+        ThreadPoolExecutor(runner.workers) as pool,
+    ):
+        yield from pool.map(lambda job: runner.mutant(*job), jobs)

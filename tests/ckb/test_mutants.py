@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from metainfer.ckb.models import Contract, Mutant
-from metainfer.ckb.mutants import Deployment, MutantRunner, default_deployments, deployment
+from metainfer.ckb.mutants import Deployment, MutantResult, MutantRunner, default_deployments, deployment
 from metainfer.ckb.store import KnowledgeBase, KnowledgeError
 from metainfer.generate.audit_engines import ScratchEngines
 
@@ -34,6 +35,31 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MutantRunner]:
         yield runner
 
 
+Results = Callable[[Contract, Mutant | Deployment], MutantResult]
+
+
+@pytest.fixture(scope="module")
+def results(runner: MutantRunner, request: pytest.FixtureRequest) -> Iterator[Results]:
+    """Results of all selected tests of this module, run two at once as soon as the first is asked for."""
+    with ThreadPoolExecutor(runner.workers) as pool:
+        pending: dict[tuple[str, str], Future[MutantResult]] = {}
+
+        def ask(contract: Contract, what: Mutant | Deployment) -> Future[MutantResult]:
+            key = (contract.id, what.name)
+            if key not in pending:
+                run = runner.mutant if isinstance(what, Mutant) else runner.unchanged
+                pending[key] = pool.submit(run, contract, what)  # type: ignore[arg-type]
+            return pending[key]
+
+        for item in request.session.items:
+            values = getattr(getattr(item, "callspec", None), "params", {})
+            what = values.get("mutant", values.get("where"))
+            if getattr(item, "module", None) is request.module and what is not None:
+                ask(values["contract"], what)
+        yield lambda contract, what: ask(contract, what).result()
+        pool.shutdown(cancel_futures=True)
+
+
 @pytest.fixture(scope="module")
 def unfolded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MutantRunner]:
     engines = ScratchEngines(CKB, folded=False)
@@ -51,17 +77,17 @@ def test_every_contract_with_units_has_at_least_three_mutants(contract: Contract
 
 
 @pytest.mark.parametrize(("contract", "mutant"), MUTANTS, ids=lambda x: x.id if isinstance(x, Contract) else x.name)
-def test_the_check_notices_the_mutant(runner: MutantRunner, contract: Contract, mutant: Mutant) -> None:
-    result = runner.mutant(contract, mutant)
+def test_the_check_notices_the_mutant(results: Results, contract: Contract, mutant: Mutant) -> None:
+    result = results(contract, mutant)
     assert result.deployments, f"no deployment's engine contains {mutant.file} with this fault"
     assert result.noticed, f"unnoticed on {', '.join(result.deployments)}: {mutant.why}"
 
 
 @pytest.mark.parametrize("where", default_deployments(), ids=lambda d: d.name)
 @pytest.mark.parametrize("contract", CONTRACTS, ids=lambda c: c.id)
-def test_the_exemplars_pass_their_checks(runner: MutantRunner, contract: Contract, where: Deployment) -> None:
+def test_the_exemplars_pass_their_checks(results: Results, contract: Contract, where: Deployment) -> None:
     if contract.predicate(where.facts.model_dump()):
-        assert not runner.unchanged(contract, where).findings
+        assert not results(contract, where).findings
 
 
 @pytest.mark.parametrize("contract", CONTRACTS, ids=lambda c: c.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import socket
@@ -38,7 +39,10 @@ class _ToyCodec:
 
 
 class _ToyEngine:
-    """Stands for LLMEngine: a token per sequence and step. `!` in a prompt makes the step fail, `?` makes it silent."""
+    """Stands for LLMEngine: a token per sequence and step.
+
+    In a prompt `!` makes the step fail, `#` the admission, and `?` makes the engine busy without a token.
+    """
 
     def __init__(self, c: Candidate, pace_s: float = 0.0) -> None:
         self.c = c
@@ -84,6 +88,8 @@ class _ToyEngine:
     def add_request(self, prompt: list[int], params: Any) -> Any:
         with self._alone():
             self.check_request(prompt, params)
+            if ord("#") in prompt:
+                raise RuntimeError("the toy is broken")
             self.seen.append((prompt, params))
             seq = self.c.unit("Sequence")(len(self.seen), prompt, params)
             self.running.append(seq)
@@ -103,7 +109,7 @@ class _ToyEngine:
             return [self._append(seq) for seq in list(self.running) if ord("?") not in seq.token_ids]
 
     def _append(self, seq: Any) -> Any:
-        text = _ANSWER[seq.num_prompt_tokens + seq.num_generated]
+        text = _ANSWER[(seq.num_prompt_tokens + seq.num_generated) % len(_ANSWER)]
         seq.token_ids.append(ord(text))
         if seq.num_generated == seq.params.max_tokens:
             seq.finish_reason = self.c.unit("FinishReason").LENGTH
@@ -354,7 +360,10 @@ def check_refuses_by_name(c: Candidate) -> Iterator[Finding]:
     engine = _ToyEngine(c)
     with _serve(c, engine) as (client, _):
         for path, body in _endpoints(c).items():
-            own = [("prompt", value) for value in ("", [], [[]], ["a", ""], [10**9], [-1], [[1], "a"], 5, None)]
+            own = [
+                ("prompt", value)
+                for value in ("", [], [[]], ["a", ""], [10**9], [-1], [[1], "a"], 5, None, [[1]] * 3000)
+            ]
             if "chat" in path:
                 user = {"role": "user", "content": "a"}
                 own = [("messages", value) for value in ([], "a", [user | {"name": "x"}], [user | {"role": "tool"}])]
@@ -470,7 +479,7 @@ def _send_and_leave(client: httpx.Client, path: str, body: dict[str, Any], arriv
 
 def check_engine_failure(c: Candidate) -> Iterator[Finding]:
     """A step that fails: a clear 500 for everyone concerned, unhealthy from then on, nobody left hanging."""
-    for path, body in _endpoints(c).items():
+    for (path, body), fault in itertools.product(_endpoints(c).items(), "!#"):
         engine = _ToyEngine(c, pace_s=0.02)
         with _serve(c, engine) as (client, _):
             if client.get("/health").status_code != 200 or client.get("/ready").status_code != 200:
@@ -481,7 +490,7 @@ def check_engine_failure(c: Candidate) -> Iterator[Finding]:
             )
             bystander.start()
             _wait(lambda running=engine: bool(running.running), "the bystander to run")
-            broken = json.loads(json.dumps(body).replace('"hi"', '"hi!"'))
+            broken = json.loads(json.dumps(body).replace('"hi"', f'"hi{fault}"'))
             replies.append(client.post(path, json=broken))
             bystander.join(10)
             for reply in replies:

@@ -56,6 +56,8 @@ class _Cache:
         free, cached, used = self.manager.num_free, self.manager.num_cached, self.manager.num_used
         if min(free, cached, used) < 0 or free + cached + used != self.total:
             yield f"free {free} + cached {cached} + used {used} is not {self.total}"
+        if self.promised() > free + cached:
+            yield f"{self.promised()} blocks are promised, and only {free + cached} are there"
         if used != len({block for seq in self.live for block in seq.block_table}):
             yield f"{used} blocks count as used, other than those in the block tables"
         for seq in self.live:
@@ -139,6 +141,24 @@ def check_prefix_is_found_again(c: Candidate) -> Iterator[Finding]:
                     f"the prompt of {name} sequence is found to {seq.num_cached_tokens} tokens, not {expected}",
                     {"prompt_tokens": len(prompt), "block_size": size},
                 )
+
+
+def check_a_hit_is_no_room(c: Candidate) -> Iterator[Finding]:
+    """A cached block that the prompt uses cannot be evicted for the same prompt."""
+    size = c.rng.randint(2, 5)
+    cache = _Cache(c, 4, size)
+    prompt = [c.rng.randrange(1000) for _ in range(3 * size + 1)]
+    first, other, again = cache.new(prompt, 1), cache.new([1], 1), cache.new(prompt, 1)
+    cache.admit(first)
+    cache.compute(first, len(prompt))
+    cache.free(first)  # three blocks are cached, one is free
+    cache.admit(other)
+    cache.compute(other, 1)  # none is free
+    if cache.admit(again):
+        yield Finding("check_a_hit_is_no_room", "three hits and a fourth block are promised of three that are there")
+    cache.free(other)
+    if not cache.admit(again) or again.num_cached_tokens != 3 * size:
+        yield Finding("check_a_hit_is_no_room", "with a free block the prompt is not admitted with its three hits")
 
 
 def check_least_recently_used_goes_first(c: Candidate) -> Iterator[Finding]:

@@ -26,6 +26,8 @@ from .units import LLMEngine, SamplingParams, Sequence, StepOutput, TextCodec
 
 _LOG = logging.getLogger("uvicorn.error")
 _MAX_BODY_BYTES = (1 << 20) + 128 * MAX_MODEL_LEN  # ample for the longest prompt
+if S.completions:
+    _MAX_PROMPTS = 256  # of one call
 _SAMPLING_FIELDS = {"temperature", "top_p", "top_k", "ignore_eos", "seed"}
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # of histograms
 _Prompt = tuple[list[int], SamplingParams]
@@ -196,6 +198,8 @@ if S.completions:
         def prompts(self, codec: TextCodec) -> list[list[int]]:
             one = isinstance(self.prompt, str) or all(isinstance(part, int) for part in self.prompt)
             parts: list[Any] = [self.prompt] if one else list(self.prompt)
+            if len(parts) > _MAX_PROMPTS:
+                raise ValueError(f"prompt: at most {_MAX_PROMPTS} prompts at once, not {len(parts)}")
             return [codec.encode(part) if isinstance(part, str) else part for part in parts]
 
         def choice(self, codec: TextCodec, outputs: list[StepOutput]) -> dict[str, Any]:
@@ -246,11 +250,16 @@ class _Service:
         self.metrics = _Metrics(engine)
         self.failure = ""
         self.draining = False
-        self.num_open = 0  # calls under way
         self._bearer = None if api_key is None else f"Bearer {api_key}".encode()
         self._inbox: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
+        self._open: set[_Call] = set()
         self._call_of: dict[int, _Call] = {}  # by seq_id
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
+
+    @property
+    def num_open(self) -> int:
+        """Calls under way."""
+        return len(self._open)
 
     def check_key(self, request: Request) -> None:
         sent = request.headers.get("authorization", "").encode("latin-1")  # as it was sent
@@ -259,16 +268,23 @@ class _Service:
 
     async def run(self) -> None:
         while True:
-            if self.engine.has_work and self._inbox.empty():
-                await self._step()
-            else:
-                (await self._inbox.get())()
+            try:
+                if self.engine.has_work and self._inbox.empty():
+                    await self._step()
+                else:
+                    (await self._inbox.get())()
+            except Exception as error:  # nobody knows what the cache holds now: fail all, and say so
+                _LOG.exception("the engine failed")
+                self.failure = f"the engine failed: {type(error).__name__}: {error}"
+                for call in self._open:
+                    self._drop(call)
+                    call.events.put_nowait(_ApiError(500, self.failure))
 
     async def outputs(self, request: Request, prompts: list[_Prompt]) -> AsyncIterator[tuple[int, StepOutput]]:
         """Every token as it comes, with the place of its prompt; left early, all is aborted."""
         call = _Call()
         watcher = asyncio.create_task(self._drop_when_gone(request, call))
-        self.num_open += 1
+        self._open.add(call)
         self._inbox.put_nowait(lambda: self._admit(call, prompts))
         running = len(prompts)
         try:
@@ -280,20 +296,12 @@ class _Service:
                 yield call.sequences.index(event.seq), event
         finally:
             watcher.cancel()
-            self.num_open -= 1
+            self._open.discard(call)
             self._inbox.put_nowait(lambda: self._drop(call))
 
     async def _step(self) -> None:
         began_s = time.perf_counter()
-        try:
-            outputs = await asyncio.get_running_loop().run_in_executor(self._thread, self.engine.step)
-        except Exception as error:  # nobody knows what the cache holds now: fail all, and say so
-            _LOG.exception("the engine failed")
-            self.failure = f"the engine failed: {type(error).__name__}: {error}"
-            for call in set(self._call_of.values()):
-                self._drop(call)
-                call.events.put_nowait(_ApiError(500, self.failure))
-            return
+        outputs = await asyncio.get_running_loop().run_in_executor(self._thread, self.engine.step)
         for output in outputs:
             call = self._call_of[output.seq.seq_id]
             self.metrics.observe(output, began_s, call.arrived_s)
