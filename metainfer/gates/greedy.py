@@ -47,12 +47,12 @@ class Greedy:
         tokens: list[int] = []
         logprobs: list[float] = []
         end = "length"
-        past: Any = None
+        past: dict[str, Any] = {}
         ids = torch.tensor([list(prompt)])
         with torch.inference_mode():
             while len(tokens) < new_tokens:
-                output = self.reference.model(input_ids=ids, past_key_values=past, use_cache=True, logits_to_keep=1)
-                past = output.past_key_values
+                output = self.reference.model(input_ids=ids, use_cache=True, logits_to_keep=1, **past)
+                past = {self.reference.cache_name: output.past_key_values}
                 row = output.logits[0, -1]
                 best = row.topk(2).values
                 if float(best[0] - best[1]) < self.plan["tie_margin"]:

@@ -26,7 +26,9 @@ def judge(
 ) -> None:
     """Turn the comparison into figures and findings."""
     logprob_bound = max(LEAST_LOGPROB, NOISE_FACTOR * compared["noise"]["logprob"])
-    kl_bound = max(LEAST_KL, NOISE_FACTOR**2 * compared["noise"]["kl"])
+    # Distributions whose log-probabilities differ by at most b diverge by at most about b²/2; a bound below that would
+    # refuse what the bound on log-probabilities allows.
+    kl_bound = max(LEAST_KL, NOISE_FACTOR**2 * compared["noise"]["kl"], logprob_bound**2 / 2)
     log.figure("noise_logprob", compared["noise"]["logprob"])
     log.figure("noise_kl", compared["noise"]["kl"])
     _judge_tokens(log, plan, compared["tokens"], logprob_bound, kl_bound)

@@ -8,6 +8,7 @@ nobody has reviewed: it is read as plain arrays and its shapes are checked. OUT 
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,9 @@ class Reference:
             folder, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True, trust_remote_code=False
         )
         self.model.requires_grad_(False).train(False)
+        # Newer versions of transformers rename the argument.
+        arguments = inspect.signature(self.model.forward).parameters
+        self.cache_name = "cache" if "cache" in arguments else "past_key_values"
 
     def logits(self, tokens: Sequence[int], keep: int) -> Any:
         """Logits [keep, vocab] fp32 of the last `keep` positions."""
@@ -88,9 +92,10 @@ class Reference:
         rows = []
         with self.torch.inference_mode():
             first = self.model(input_ids=ids[:, : len(tokens) - keep + 1], use_cache=True, logits_to_keep=1)
+            cache = {self.cache_name: first.past_key_values}
             rows.append(first.logits[0, -1])
             for at in range(len(tokens) - keep + 1, len(tokens)):
-                step = self.model(input_ids=ids[:, at : at + 1], past_key_values=first.past_key_values, use_cache=True)
+                step = self.model(input_ids=ids[:, at : at + 1], use_cache=True, **cache)
                 rows.append(step.logits[0, -1])
         return self.torch.stack(rows)
 

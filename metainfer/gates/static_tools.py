@@ -15,7 +15,7 @@ from metainfer.gates.subject import Subject
 from metainfer.sandbox import Limits, Sandbox
 
 RUFF_RULES = "E4,E7,E9,F,W,I,B,UP,SIM,C4,PIE,RET,PLE,PLW,S1,S3,S6,RUF005,RUF006,RUF013,RUF015,RUF100,ERA"
-RUFF_IGNORED = "S101,S104,S311,S603,PLW2901,PLW0603"
+RUFF_IGNORED = "S101,S104,S311,S603,PLW2901,PLW0603,RET504"
 """Left out: asserts and fixed random seeds have their uses, and who may run a process is judged by imports."""
 _LINE_LENGTH = 120
 _MYPY = (

@@ -182,6 +182,8 @@ def _publish(
     inputs = prepared.inputs
     evidence_data: dict[str, Any] = evidence.model_dump(mode="json", by_alias=True)
     notes = ["The gates ran without a sandbox, as asked for."] if request.allow_unsandboxed else []
+    if not request.bench:
+        notes.append("The benchmark was left out, as asked for: no figure on speed, and the spec's goals are not judged.")
     body = render_body(
         BodyParts(
             manifest=manifest.model_dump(mode="json", by_alias=True),

@@ -370,31 +370,43 @@ def check_refuses_by_name(c: Candidate) -> Iterator[Finding]:
                 own.append(("messages", [{"role": "user", "content": "refuse me"}]))
             for field, value in [*bad, *own]:
                 reply = client.post(path, content=json.dumps(body | {field: value}), headers=_JSON)
-                yield from _is_refusal(reply, f"{path} with {field}={str(value)[:40]}", (400,), field)
+                yield from _is_refusal(
+                    "check_refuses_by_name", reply, f"{path} with {field}={str(value)[:40]}", (400,), field
+                )
             half = json.dumps(body).replace("hi", "\\ud800")
-            yield from _is_refusal(client.post(path, content=half, headers=_JSON), f"{path} with \\ud800", (400,), None)
+            yield from _is_refusal(
+                "check_refuses_by_name",
+                client.post(path, content=half, headers=_JSON),
+                f"{path} with \\ud800",
+                (400,),
+                None,
+            )
             reply = client.post(path, json=body | {"model": "another"})
-            yield from _is_refusal(reply, f"{path} for another model", (404,), "model")
-            yield from _still_answers(c, client, path, body)
+            yield from _is_refusal("check_refuses_by_name", reply, f"{path} for another model", (404,), "model")
+            yield from _still_answers("check_refuses_by_name", c, client, path, body)
 
 
-def _is_refusal(reply: httpx.Response, what: str, statuses: tuple[int, ...], field: str | None) -> Iterator[Finding]:
+def _is_refusal(
+    check: str, reply: httpx.Response, what: str, statuses: tuple[int, ...], field: str | None
+) -> Iterator[Finding]:
     try:
         error = reply.json()["error"]
         message, param, _type = error["message"], error["param"], error["type"]
     except (ValueError, KeyError, TypeError):
         said = f"{reply.status_code} {reply.text[:200]!r}"
-        yield Finding("check_refuses_by_name", f"{what}: {said} is no error of the API")
+        yield Finding(check, f"{what}: {said} is no error of the API")
         return
     named = field is None or (str(param).split(".")[0] == field and field in message)
     if reply.status_code not in statuses or not named:
-        yield Finding("check_refuses_by_name", f"{what}: {reply.status_code}, param {param!r}, {message!r}")
+        yield Finding(check, f"{what}: {reply.status_code}, param {param!r}, {message!r}")
 
 
-def _still_answers(c: Candidate, client: httpx.Client, path: str, body: dict[str, Any]) -> Iterator[Finding]:
+def _still_answers(
+    check: str, c: Candidate, client: httpx.Client, path: str, body: dict[str, Any]
+) -> Iterator[Finding]:
     reply = client.post(path, json=body)
     if reply.status_code != 200 or _text(reply.json()["choices"][0]) != _expected(c, path)[0]:
-        yield Finding("check_refuses_by_name", f"{path}: after bad requests a good one gives {reply.text[:200]}")
+        yield Finding(check, f"{path}: after bad requests a good one gives {reply.text[:200]}")
 
 
 def check_bodies_that_are_no_json(c: Candidate) -> Iterator[Finding]:
@@ -421,10 +433,12 @@ def check_bodies_that_are_no_json(c: Candidate) -> Iterator[Finding]:
                     yield Finding("check_bodies_that_are_no_json", f"{path}, {what}: no answer ({error!r})")
                     continue
                 statuses = (413,) if content is huge else (400, 404, 413)
-                yield from _is_refusal(reply, f"{path}, {what}", statuses, None)
-            yield from _still_answers(c, client, path, body)
+                yield from _is_refusal("check_bodies_that_are_no_json", reply, f"{path}, {what}", statuses, None)
+            yield from _still_answers("check_bodies_that_are_no_json", c, client, path, body)
         for method, path in (("GET", "/v1/nothing"), ("GET", next(iter(_endpoints(c))))):
-            yield from _is_refusal(client.request(method, path), f"{method} {path}", (404, 405), None)
+            yield from _is_refusal(
+                "check_bodies_that_are_no_json", client.request(method, path), f"{method} {path}", (404, 405), None
+            )
 
 
 def check_absent_features(c: Candidate) -> Iterator[Finding]:
@@ -462,7 +476,7 @@ def check_clients_that_go_away(c: Candidate) -> Iterator[Finding]:
         _wait(lambda: app.state.service.num_open == 0, "the calls to be closed")
         engine.pace_s = 0.0
         for path, body in _endpoints(c).items():
-            yield from _still_answers(c, client, path, body)
+            yield from _still_answers("check_clients_that_go_away", c, client, path, body)
     if engine.overlaps:
         yield Finding("check_clients_that_go_away", f"{engine.overlaps} times two threads were in the engine at once")
 
@@ -494,7 +508,7 @@ def check_engine_failure(c: Candidate) -> Iterator[Finding]:
             replies.append(client.post(path, json=broken))
             bystander.join(10)
             for reply in replies:
-                yield from _is_refusal(reply, f"{path} when the engine fails", (500,), None)
+                yield from _is_refusal("check_engine_failure", reply, f"{path} when the engine fails", (500,), None)
                 if "the toy is broken" not in reply.text:
                     yield Finding("check_engine_failure", f"{path}: the reason is lost: {reply.text[:200]}")
             if len(replies) != 2:
@@ -502,7 +516,9 @@ def check_engine_failure(c: Candidate) -> Iterator[Finding]:
             for probe in ("/health", "/ready"):
                 if client.get(probe).status_code != 503:
                     yield Finding("check_engine_failure", f"{probe} is {client.get(probe).status_code} after a failure")
-            yield from _is_refusal(client.post(path, json=body), f"{path} after the failure", (503,), None)
+            yield from _is_refusal(
+                "check_engine_failure", client.post(path, json=body), f"{path} after the failure", (503,), None
+            )
         if c.facts.streaming:
             with _serve(c, _ToyEngine(c)) as (client, _):
                 events = _events(client.post(path, json=broken | {"stream": True}))
@@ -519,7 +535,7 @@ def check_key(c: Candidate) -> Iterator[Finding]:
             for headers in ({}, *({"authorization": key} for key in wrong)):
                 for content in (json.dumps(body).encode(), b"{"):
                     reply = client.post(path, content=content, headers={**_JSON, **headers})
-                    yield from _is_refusal(reply, f"{path} with {headers or 'no key'}", (401,), None)
+                    yield from _is_refusal("check_key", reply, f"{path} with {headers or 'no key'}", (401,), None)
             if client.post(path, json=body, headers=good).status_code != 200:
                 yield Finding("check_key", f"{path}: the right key is refused")
         if client.get("/v1/models").status_code != 401 or client.get("/v1/models", headers=good).status_code != 200:
@@ -541,7 +557,9 @@ def check_drain(c: Candidate) -> Iterator[Finding]:
         if app.state.service.num_open != 1:
             yield Finding("check_drain", f"{app.state.service.num_open} calls are open, not 1")
         app.state.service.draining = True
-        yield from _is_refusal(client.post(path, json=body), "a new request during the drain", (503,), None)
+        yield from _is_refusal(
+            "check_drain", client.post(path, json=body), "a new request during the drain", (503,), None
+        )
         probes = client.get("/health").status_code, client.get("/ready").status_code
         if probes != (200, 503):
             yield Finding("check_drain", f"/health and /ready are {probes} during the drain")

@@ -73,8 +73,8 @@ def _audited(name: str, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     if S.weight_dtype == "fp32":
         if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
             raise ValueError(f"{name} is {tensor.dtype}, which float32 does not hold exactly")
-        return tensor.float()
-    if tensor.dtype != torch.bfloat16:
+        tensor = tensor.float()
+    elif tensor.dtype != torch.bfloat16:
         raise ValueError(f"{name} is {tensor.dtype}; this engine computes with bfloat16 weights")
     return tensor
 
