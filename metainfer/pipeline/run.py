@@ -183,7 +183,7 @@ def _publish(
     evidence_data: dict[str, Any] = evidence.model_dump(mode="json", by_alias=True)
     notes = ["The gates ran without a sandbox, as asked for."] if request.allow_unsandboxed else []
     if not request.bench:
-        notes.append("The benchmark was left out, as asked for: no figure on speed, and the spec's goals are not judged.")
+        notes.append("The benchmark was left out, as asked for; the goals of the spec are not judged.")
     body = render_body(
         BodyParts(
             manifest=manifest.model_dump(mode="json", by_alias=True),
