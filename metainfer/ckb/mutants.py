@@ -6,6 +6,7 @@ branch was folded away, its exemplar serves another platform) is not run there.
 
 from __future__ import annotations
 
+import os
 import queue
 import shutil
 import tempfile
@@ -120,7 +121,8 @@ def default_deployments() -> tuple[Deployment, ...]:
 
 
 class MutantRunner(AbstractContextManager["MutantRunner"]):
-    """Runs mutants of one knowledge base. Engines, and the library of their kernels, are made once and kept in `work`.
+    """Runs mutants of one knowledge base. Engines, and the library of their kernels, are made once and kept in `work`
+    (the library in `$METAINFER_KERNELS`, if that is set).
 
     `engines` makes the engines. Use it as a context manager: it holds `workers` processes. Its methods may be called
     by several threads; as many as there are workers get on at once.
@@ -149,11 +151,12 @@ class MutantRunner(AbstractContextManager["MutantRunner"]):
 
     def __enter__(self) -> MutantRunner:
         environment = {
-            "METAINFER_KERNELS": str(self._work / "kernels"),
+            "METAINFER_KERNELS": os.environ.get("METAINFER_KERNELS") or str(self._work / "kernels"),
             # A stale compiled module of an engine with the same path would be run in place of the mutant.
             "PYTHONDONTWRITEBYTECODE": "1",
             # Threads that spin while they wait take the cores from whoever else works on this machine.
             "OMP_WAIT_POLICY": "passive",
+            **({"OMP_NUM_THREADS": "1"} if self.workers > 1 else {}),
         }
         for _ in range(self.workers):
             self._idle.put(self._servers.enter_context(CheckServer(environment)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,15 @@ from metainfer.ckb.store import KnowledgeBase, KnowledgeError
 from metainfer.generate.audit_engines import ScratchEngines
 
 CKB = Path(__file__).parents[2] / "ckb"
-UNFOLDED = deployment("qwen3", "bf16", tied=True)
+# Both architectures, dtypes, feature sets and heads are among the quick ones, and the missing pair is run unfolded.
+_QUICK, _REST = default_deployments()[:3], default_deployments()[3:]
+DEPLOYMENTS = [*_QUICK, *(pytest.param(where, marks=pytest.mark.slow) for where in _REST)]
+UNFOLDED = replace(deployment("qwen3", "bf16", tied=True), name="unfolded")
+_SIMULTANEOUS = 4
+"""More than there are cores: checks of the server mostly wait."""
+
+Subject = Mutant | Deployment
+Results = Callable[[Contract, Subject], MutantResult]
 
 
 def _contracts() -> list[Contract]:
@@ -29,68 +39,59 @@ CONTRACTS = _contracts()
 MUTANTS = [(contract, mutant) for contract in CONTRACTS for mutant in contract.mutants]
 
 
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MutantRunner]:
-    with MutantRunner(KnowledgeBase.load(CKB), ScratchEngines(CKB), tmp_path_factory.mktemp("mutants")) as runner:
-        yield runner
-
-
-Results = Callable[[Contract, Mutant | Deployment], MutantResult]
+def _name(value: Contract | Subject) -> str:
+    return value.id if isinstance(value, Contract) else value.name
 
 
 @pytest.fixture(scope="module")
-def results(runner: MutantRunner, request: pytest.FixtureRequest) -> Iterator[Results]:
-    """Results of all selected tests of this module, run two at once as soon as the first is asked for."""
-    with ThreadPoolExecutor(runner.workers) as pool:
+def results(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Results]:
+    """Results of all selected tests of this module, several at once as soon as the first is asked for."""
+    work, knowledge = tmp_path_factory.mktemp("mutants"), KnowledgeBase.load(CKB)
+    with ExitStack() as stack:
+        # Both kinds of engines share the folder of built kernels, which is never the user's own.
+        stack.enter_context(pytest.MonkeyPatch.context()).setenv("METAINFER_KERNELS", str(work / "kernels"))
+        folded, unfolded = (
+            stack.enter_context(MutantRunner(knowledge, ScratchEngines(CKB, folded=kind), work / str(kind), workers=n))
+            for kind, n in ((True, _SIMULTANEOUS), (False, 1))
+        )
+        pool = stack.enter_context(ThreadPoolExecutor(_SIMULTANEOUS))
         pending: dict[tuple[str, str], Future[MutantResult]] = {}
 
-        def ask(contract: Contract, what: Mutant | Deployment) -> Future[MutantResult]:
+        def ask(contract: Contract, what: Subject) -> Future[MutantResult]:
             key = (contract.id, what.name)
             if key not in pending:
-                run = runner.mutant if isinstance(what, Mutant) else runner.unchanged
-                pending[key] = pool.submit(run, contract, what)  # type: ignore[arg-type]
+                if isinstance(what, Mutant):
+                    pending[key] = pool.submit(folded.mutant, contract, what)
+                else:
+                    pending[key] = pool.submit((unfolded if what is UNFOLDED else folded).unchanged, contract, what)
             return pending[key]
 
         for item in request.session.items:
             values = getattr(getattr(item, "callspec", None), "params", {})
-            what = values.get("mutant", values.get("where"))
-            if getattr(item, "module", None) is request.module and what is not None:
-                ask(values["contract"], what)
+            if getattr(item, "module", None) is request.module and "what" in values:
+                ask(values["contract"], values["what"])
         yield lambda contract, what: ask(contract, what).result()
         pool.shutdown(cancel_futures=True)
-
-
-@pytest.fixture(scope="module")
-def unfolded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MutantRunner]:
-    engines = ScratchEngines(CKB, folded=False)
-    with MutantRunner(KnowledgeBase.load(CKB), engines, tmp_path_factory.mktemp("unfolded")) as runner:
-        yield runner
 
 
 def test_the_knowledge_base_loads() -> None:
     assert KnowledgeBase.load(CKB).contracts
 
 
-@pytest.mark.parametrize("contract", CONTRACTS, ids=lambda c: c.id)
+@pytest.mark.parametrize("contract", CONTRACTS, ids=_name)
 def test_every_contract_with_units_has_at_least_three_mutants(contract: Contract) -> None:
     assert len(contract.mutants) >= 3
 
 
-@pytest.mark.parametrize(("contract", "mutant"), MUTANTS, ids=lambda x: x.id if isinstance(x, Contract) else x.name)
-def test_the_check_notices_the_mutant(results: Results, contract: Contract, mutant: Mutant) -> None:
-    result = results(contract, mutant)
-    assert result.deployments, f"no deployment's engine contains {mutant.file} with this fault"
-    assert result.noticed, f"unnoticed on {', '.join(result.deployments)}: {mutant.why}"
+@pytest.mark.parametrize(("contract", "what"), MUTANTS, ids=_name)
+def test_the_check_notices_the_mutant(results: Results, contract: Contract, what: Mutant) -> None:
+    result = results(contract, what)
+    assert result.deployments, f"no deployment's engine contains {what.file} with this fault"
+    assert result.noticed, f"unnoticed on {', '.join(result.deployments)}: {what.why}"
 
 
-@pytest.mark.parametrize("where", default_deployments(), ids=lambda d: d.name)
-@pytest.mark.parametrize("contract", CONTRACTS, ids=lambda c: c.id)
-def test_the_exemplars_pass_their_checks(results: Results, contract: Contract, where: Deployment) -> None:
-    if contract.predicate(where.facts.model_dump()):
-        assert not results(contract, where).findings
-
-
-@pytest.mark.parametrize("contract", CONTRACTS, ids=lambda c: c.id)
-def test_the_exemplars_pass_their_checks_before_folding(unfolded: MutantRunner, contract: Contract) -> None:
-    if contract.predicate(UNFOLDED.facts.model_dump()):
-        assert not unfolded.unchanged(contract, UNFOLDED).findings
+@pytest.mark.parametrize("what", [UNFOLDED, *DEPLOYMENTS], ids=_name)
+@pytest.mark.parametrize("contract", CONTRACTS, ids=_name)
+def test_the_exemplars_pass_their_checks(results: Results, contract: Contract, what: Deployment) -> None:
+    if contract.predicate(what.facts.model_dump()):
+        assert not results(contract, what).findings
