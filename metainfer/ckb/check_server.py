@@ -27,6 +27,8 @@ from metainfer.ckb.checks import CheckError, Finding, load_candidate, run_checks
 
 DEFAULT_TIMEOUT_S = 120.0
 _END_TIMEOUT_S = 5.0
+IMPORT = "import"
+"""The check's name in the finding that a candidate, or a unit of it, cannot be imported."""
 _PRELOADED = ("torch", "numpy", "tokenizers", "safetensors.torch", "jinja2", "fastapi", "uvicorn", "prometheus_client")
 
 
@@ -41,6 +43,8 @@ class CheckJob:
     """Stop at the first finding; enough to know that a mutant was noticed."""
     only: tuple[str, ...] = ()
     """Names of the checks to run; empty means all."""
+    units: tuple[str, ...] = ()
+    """Units that must be there before any check runs; one that is not is found under the name `IMPORT`."""
     timeout_s: float = DEFAULT_TIMEOUT_S
 
 
@@ -154,11 +158,13 @@ def _perform(request: Mapping[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="metainfer-check-") as folder:
         try:
             candidate = load_candidate(Path(request["engine_dir"]), Path(folder))
+            for unit in request["units"]:
+                candidate.unit(unit)
         except CheckError as error:
             return {"error": str(error)}
         except Exception as error:
             # An engine that cannot be imported is a finding about the engine.
-            return _found("import", f"{type(error).__name__}: {error}")
+            return _found(IMPORT, f"{type(error).__name__}: {error}")
         try:
             findings = run_checks(
                 Path(request["check_file"]),

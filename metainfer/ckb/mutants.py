@@ -1,7 +1,8 @@
 """Proves that checks notice: seeds the faults of `mutants.yaml` into engines and asks the contract's own check.
 
-A mutant is tried on several deployments until one notices; a mutant that a deployment's engine does not contain (its
-branch was folded away, its exemplar serves another platform) is not run there.
+A mutant is tried on several deployments until one notices; where its exemplar serves no unit, it is not run. Mutants
+run in engines that keep their branches on facts, which are made in no time; that folding changes nothing is shown by
+the exemplars as they are, which must pass folded and unfolded.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from types import TracebackType
 from typing import Protocol
 
 from metainfer.checkpoint.facts import ModelFacts
-from metainfer.ckb.check_server import DEFAULT_TIMEOUT_S, CheckJob, CheckServer
+from metainfer.ckb.check_server import DEFAULT_TIMEOUT_S, IMPORT, CheckJob, CheckServer
 from metainfer.ckb.checks import Finding
 from metainfer.ckb.facts import SERVING_FEATURES, Facts
 from metainfer.ckb.models import Contract, Mutant
@@ -30,11 +31,11 @@ from metainfer.ckb.store import KnowledgeBase, KnowledgeError
 class EngineMaker(Protocol):
     """How the audit gets engines without knowing the generator; `metainfer.generate.audit_engines` has the real one."""
 
-    def make(self, facts: Facts, model: ModelFacts, out: Path) -> None:
-        """Write an engine for these facts to `out`."""
+    def make(self, facts: Facts, model: ModelFacts, out: Path, *, folded: bool) -> None:
+        """Write an engine for these facts to `out`; unfolded ones keep the exemplars' branches on facts."""
 
     def replace(self, engine: Path, facts: Facts, file: str, text: str) -> bool:
-        """Make `engine` again as if the knowledge base's `file` read `text`; False if that changes nothing in it."""
+        """Make an unfolded `engine` again as if the knowledge base's `file` read `text`; False if it holds no such."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class MutantResult:
 
     @property
     def noticed(self) -> bool:
-        return bool(self.findings)
+        """Whether a check found something; that a mutant cannot even be imported proves nothing about checks."""
+        return any(finding.check != IMPORT for finding in self.findings)
 
 
 @dataclass(frozen=True)
@@ -167,9 +169,11 @@ class MutantRunner(AbstractContextManager["MutantRunner"]):
     ) -> None:
         self._servers.close()
 
-    def unchanged(self, contract: Contract, where: Deployment, seeds: tuple[int, ...] = (0,)) -> MutantResult:
+    def unchanged(
+        self, contract: Contract, where: Deployment, seeds: tuple[int, ...] = (0,), *, folded: bool = True
+    ) -> MutantResult:
         """Run the contract's checks on the exemplars as they are: they must find nothing."""
-        findings = self._check(CheckJob(self._engine(where), self._checks(contract), seeds))
+        findings = self._check(CheckJob(self._engine(where, folded), self._checks(contract), seeds))
         return MutantResult(contract.id, "", findings, (where.name,))
 
     def mutant(self, contract: Contract, mutant: Mutant, seeds: tuple[int, ...] = (0, 1)) -> MutantResult:
@@ -180,7 +184,9 @@ class MutantRunner(AbstractContextManager["MutantRunner"]):
         for where, engine in self._variants(contract, mutant, text):
             tried.append(where.name)
             only = (mutant.caught_by,) if mutant.caught_by else ()
-            findings = self._check(CheckJob(engine, self._checks(contract), seeds, first_only=True, only=only))
+            units = tuple(unit.name for unit in contract.units)
+            job = CheckJob(engine, self._checks(contract), seeds, first_only=True, only=only, units=units)
+            findings = self._check(job)
             shutil.rmtree(engine.parent)
             if findings:
                 break
@@ -192,17 +198,17 @@ class MutantRunner(AbstractContextManager["MutantRunner"]):
             if not contract.predicate(where.facts.model_dump()):
                 continue
             engine = Path(tempfile.mkdtemp(dir=self._work, prefix="mutant-")) / where.name
-            shutil.copytree(self._engine(where), engine, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(self._engine(where, folded=False), engine, ignore=shutil.ignore_patterns("__pycache__"))
             if self._engines.replace(engine, where.facts, f"{contract.id}/{mutant.file}", text):
                 yield where, engine
             else:
                 shutil.rmtree(engine.parent)
 
-    def _engine(self, where: Deployment) -> Path:
-        folder = self._work / "engines" / where.name
+    def _engine(self, where: Deployment, folded: bool) -> Path:
+        folder = self._work / ("folded" if folded else "unfolded") / where.name
         with self._making:
             if not (folder / "manifest.json").exists():
-                self._engines.make(where.facts, where.model, folder)
+                self._engines.make(where.facts, where.model, folder, folded=folded)
         return folder
 
     def _checks(self, contract: Contract) -> Path:

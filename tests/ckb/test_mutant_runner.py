@@ -25,8 +25,8 @@ class OneModule:
         self.root = root
         self.made: list[str] = []
 
-    def make(self, facts: Facts, model: ModelFacts, out: Path) -> None:
-        self.made.append(facts.architecture)
+    def make(self, facts: Facts, model: ModelFacts, out: Path, *, folded: bool) -> None:
+        self.made.append(f"{facts.architecture} {'folded' if folded else 'unfolded'}")
         (out / "counting").mkdir(parents=True)
         (out / "counting" / "__init__.py").write_text("")
         (out / "counting" / "text.py").write_text((self.root / EXEMPLAR).read_text())
@@ -82,9 +82,10 @@ def test_mutants_run_where_they_exist_until_noticed_and_engines_are_made_once(
     assert "signal 6" in crash.findings[0].message
     broken = runner.mutant(contract, mutant("return len(tokens)", "return ("))
     assert "SyntaxError" in broken.findings[0].message
+    assert not broken.noticed
 
     assert not runner.unchanged(contract, PLACES[1]).findings
-    assert engines.made == ["qwen2", "qwen3"]
+    assert engines.made == ["qwen2 folded", "qwen3 folded", "qwen2 unfolded", "qwen3 unfolded"]
 
 
 def test_all_mutants_of_a_base_are_run_in_order(base: Path, engines: OneModule, tmp_path: Path) -> None:
