@@ -27,6 +27,7 @@ from metainfer.ckb.checks import CheckError, Finding, load_candidate, run_checks
 
 DEFAULT_TIMEOUT_S = 120.0
 _END_TIMEOUT_S = 5.0
+_SHOWN_CHARACTERS = 500
 IMPORT = "import"
 """The check's name in the finding that a candidate, or a unit of it, cannot be imported."""
 _PRELOADED = ("torch", "numpy", "tokenizers", "safetensors.torch", "jinja2", "fastapi", "uvicorn", "prometheus_client")
@@ -99,7 +100,7 @@ def _serve() -> None:
     for name in _PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    # Whatever a candidate prints belongs to the log, not into the protocol.
+    # Whatever an import prints belongs to the log, not into the protocol.
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     for line in sys.stdin.buffer:
@@ -109,31 +110,37 @@ def _serve() -> None:
 
 
 def _in_child(request: Mapping[str, Any]) -> dict[str, Any]:
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        # Nothing of the server's stack may run again in here, whatever happens.
-        try:
-            os.close(read_end)
-            os.setsid()
-            with os.fdopen(write_end, "wb") as stream:
-                stream.write(json.dumps(_perform(request)).encode())
-        finally:
-            sys.stderr.flush()
-            os._exit(0)
-    os.close(write_end)
-    with os.fdopen(read_end, "rb") as stream:
-        data = _read(stream.fileno(), time.monotonic() + request["timeout_s"])
-    # The child leads its own group: processes that it started go with it.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
+    # What a candidate prints is kept for the one case in which it may be all that is known.
+    with tempfile.TemporaryFile() as log:
+        read_end, write_end = os.pipe()
+        child = os.fork()
+        if child == 0:
+            # Nothing of the server's stack may run again in here, whatever happens.
+            try:
+                os.close(read_end)
+                os.setsid()
+                os.dup2(log.fileno(), 1)
+                os.dup2(log.fileno(), 2)
+                with os.fdopen(write_end, "wb") as stream:
+                    stream.write(json.dumps(_perform(request)).encode())
+            finally:
+                os._exit(0)
+        os.close(write_end)
+        with os.fdopen(read_end, "rb") as stream:
+            data = _read(stream.fileno(), time.monotonic() + request["timeout_s"])
+        # The child leads its own group: processes that it started go with it.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        if data:
+            reply: dict[str, Any] = json.loads(data)
+            return reply
+        log.seek(0)
+        said = log.read().decode("utf-8", "replace").strip()[-_SHOWN_CHARACTERS:]
     if data is None:
-        return _found("timeout", f"the checks ran for more than {request['timeout_s']:g} s and were ended")
-    if not data:
-        return _found("crash", f"the process was ended by signal {os.WTERMSIG(status)}")
-    reply: dict[str, Any] = json.loads(data)
-    return reply
+        return _found("timeout", f"the checks ran for more than {request['timeout_s']:g} s and were ended; {said}")
+    how = f"was ended by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "ended itself"
+    return _found("crash", f"the process {how}; {said}")
 
 
 def _read(descriptor: int, deadline: float) -> bytes | None:
