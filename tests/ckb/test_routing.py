@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from metainfer.ckb.facts import fact_domains
 from metainfer.ckb.models import Contract
 from metainfer.ckb.routing import NotCoveredError, RoutingError, coverage, require_coverage, route
 from metainfer.ckb.store import KnowledgeBase
@@ -106,3 +108,25 @@ def test_the_order_of_contracts_on_disk_does_not_matter() -> None:
     contracts = [contract("general/b", "B"), contract("general/a", "A"), contract("family/c", "C")]
     forwards, backwards = (route(knowledge(*order), facts()) for order in (contracts, contracts[::-1]))
     assert [c.id for c in forwards.contracts] == [c.id for c in backwards.contracts]
+
+
+@pytest.mark.slow
+def test_ten_thousand_contracts_route_as_one_by_one() -> None:
+    terms = [
+        f'{name} == "{value}"' if isinstance(value, str) else f"{name} == {value}"
+        for name, values in fact_domains().items()
+        for value in values
+    ]
+    texts = [" and ".join(chosen) for chosen in itertools.combinations(terms, 3)]
+    contracts = [
+        contract(f"family/synthetic-{number}", f"Unit{number}", applies_when=texts[number % len(texts)])
+        for number in range(10_000)
+    ]
+    deployment = facts(architecture="qwen3", seed=False)
+    values = deployment.model_dump()
+    # Python's own reading of the same words is the reference.
+    expected = {c.id for c in contracts if eval(c.applies_when, {}, values)}
+    routing = route(KnowledgeBase(Path("synthetic"), {c.id: c for c in contracts}), deployment)
+    assert {c.id for c in routing.contracts} == expected
+    gaps = coverage(routing, [f"Unit{number}" for number in range(10_000)])
+    assert len(gaps) == 10_000 - len(expected)
