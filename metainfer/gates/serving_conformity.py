@@ -142,10 +142,13 @@ def stop_strings_do_not_leak(c: Conversation) -> None:
 
 
 def _text_with_stop(c: Conversation) -> tuple[str, str]:
-    """A greedy text, and three or more characters in its middle that stand nowhere before."""
+    """A greedy text, and a few characters of it that stand nowhere before: from near its middle, if it has such.
+
+    A model that repeats itself has new text only at the beginning, which does as well: something comes before it.
+    """
     text = c.text(max_tokens=48, ignore_eos=True)
     for size in (4, 3, 2):
-        for start in range(len(text) // 3, len(text) - size):
+        for start in sorted(range(1, len(text) - size), key=lambda at: abs(at - len(text) // 2)):
             stop = text[start : start + size]
             if "\ufffd" not in stop and text.index(stop) == start and stop.strip():
                 return text, stop
