@@ -8,6 +8,7 @@ returns them, so that a sampler or a server cannot dress them up.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import sys
@@ -38,6 +39,13 @@ class Recorder:
             return logits
 
         engine.model.forward = recording
+
+    def close(self) -> None:
+        """Let go of the engine: what watches it also holds it, and a model is too large to wait for the collector."""
+        for part in (self.engine.model, *self.engine.model.layers):
+            vars(part).pop("forward", None)
+        del self.engine, self._rows
+        gc.collect()
 
     def run(self, prompts: Sequence[Sequence[int]], new_tokens: int, keep: set[tuple[int, int]]) -> Run:
         """Answer all prompts together, greedily. `keep`: (prompt, step) whose whole rows are wanted."""
@@ -126,6 +134,7 @@ class Probe:
         recorder.computed = 0
         self.out |= recorder.run(again, self.plan["again_tokens"], self.keep("cached")).arrays("cached")
         self.notes["cached_computed"] = recorder.computed
+        recorder.close()
 
     def alone(self) -> None:
         """One at a time, each prompt whole; then decoded tokens as part of a prompt, and every layer's output."""
@@ -141,6 +150,7 @@ class Probe:
         ]
         self.out |= recorder.run(longer, 1, self.keep("reprefill")).arrays("reprefill")
         self.layers(engine, recorder)
+        recorder.close()
 
     def layers(self, engine: Any, recorder: Recorder) -> None:
         outputs: list[Array] = []
@@ -167,14 +177,15 @@ class Probe:
         again = [self.plan["prompts"][index] for index in self.plan["again"]]
         recorder = Recorder(engine, self.params)
         self.out |= recorder.run(again, self.plan["again_tokens"], self.keep("chunked")).arrays("chunked")
+        recorder.close()
 
     def perturbed(self) -> None:
         """The same prompt on each altered model folder, after the original."""
         rows = []
         for entry in [{"folder": self.plan["model"], "digest": ""}, *self.plan["perturbed"]]:
-            engine = self.load(entry["folder"], entry["digest"], max_concurrency=1)
-            run = Recorder(engine, self.params).run([self.plan["perturb_prompt"]], 1, {(0, 0)})
-            rows.append(run.rows[0, 0])
+            recorder = Recorder(self.load(entry["folder"], entry["digest"], max_concurrency=1), self.params)
+            rows.append(recorder.run([self.plan["perturb_prompt"]], 1, {(0, 0)}).rows[0, 0])
+            recorder.close()
         self.out["perturbed"] = np.stack(rows)
         if self.plan["perturbed"]:
             try:
