@@ -32,10 +32,11 @@ class Attention:
     def __call__(self, x: Tensor, cos: Tensor, sin: Tensor, batch: Batch) -> Tensor:
         """x: [tokens, hidden] fp32; cos, sin: [tokens, head_dim] fp32 -> [tokens, hidden] fp32"""
         heads = self.qkv_proj(x).view(len(x), -1, HEAD_DIM)
-        query, key, value = torch.split(heads, [NUM_HEADS, NUM_KV_HEADS, NUM_KV_HEADS], dim=1)
+        query_key, value = heads.split([NUM_HEADS + NUM_KV_HEADS, NUM_KV_HEADS], dim=1)
         if S.qk_norm:
-            query, key = self.q_norm(query), self.k_norm(key)
-        query, key = apply_rope(query, cos, sin), apply_rope(key, cos, sin)
+            query, key = query_key.split([NUM_HEADS, NUM_KV_HEADS], dim=1)
+            query_key = torch.cat((self.q_norm(query), self.k_norm(key)), dim=1)
+        query, key = apply_rope(query_key, cos, sin).split([NUM_HEADS, NUM_KV_HEADS], dim=1)
         self.kv_cache.write(self.layer, key, value, batch.slot_mapping)
         attended = paged_attention(query, self.kv_cache.key[self.layer], self.kv_cache.value[self.layer], batch)
         return self.o_proj(attended.flatten(1))

@@ -23,9 +23,10 @@ class Linear:
         if not weights or any(w.dtype != torch.bfloat16 or w.dim() != 2 for w in weights):
             raise TypeError("Linear needs one or more weights [out, in] in bfloat16")
         self.weights = [weight.contiguous() for weight in weights]
+        self.pointers = (ctypes.c_void_p * len(weights))(*(weight.data_ptr() for weight in self.weights))
+        self.sizes = (ctypes.c_int64 * len(weights))(*(len(weight) for weight in weights))
         self.bias = None if bias is None else bias.float()
         self.in_features = weights[0].shape[1]
-        self.out_features = sum(weight.shape[0] for weight in weights)
         if any(weight.shape[1] != self.in_features for weight in weights):
             raise ValueError("stacked weights must have the same number of input features")
 
@@ -34,20 +35,16 @@ class Linear:
         if x.dtype != torch.float32 or x.dim() != 2 or x.shape[1] != self.in_features:
             raise ValueError(f"Linear takes [tokens, {self.in_features}] in float32, not {[*x.shape]} in {x.dtype}")
         x = x.contiguous()
-        y = torch.empty(x.shape[0], self.out_features, dtype=torch.float32)
-        columns = y.data_ptr()
-        for weight in self.weights:
-            _linear_bf16()(
-                x.data_ptr(), weight.data_ptr(), columns, *x.shape, weight.shape[0], self.out_features,
-                torch.get_num_threads(),
-            )  # fmt: skip
-            columns += weight.shape[0] * y.element_size()
+        y = torch.empty(len(x), sum(self.sizes), dtype=torch.float32)
+        _linear_bf16()(
+            x.data_ptr(), self.pointers, self.sizes, y.data_ptr(), len(self.sizes), *x.shape, torch.get_num_threads()
+        )
         return y if self.bias is None else y.add_(self.bias)
 
 
 @functools.cache
 def _linear_bf16() -> Any:
     kernel = load_kernels().linear_bf16
-    kernel.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 4 + [ctypes.c_int]
+    kernel.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 3 + [ctypes.c_int]
     kernel.restype = None
     return kernel

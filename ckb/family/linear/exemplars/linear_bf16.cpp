@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 
 namespace {
 
@@ -42,7 +43,8 @@ void multiply_tile(const float* x, const uint16_t* w, float* y, int64_t k, int64
     };
     int64_t i = 0;
     for (; i + STEP <= k; i += STEP) {
-        for (int n = 0; n < N; ++n) _mm_prefetch(w + n * k + i + PREFETCH, _MM_HINT_T0);
+        // In the order of the memory, behind the tile's own rows, though the rows are read side by side.
+        for (int n = 0; n < N; ++n) _mm_prefetch(w + N * (k + i) + n * STEP + PREFETCH, _MM_HINT_T0);
         for (int64_t lane = 0; lane < STEP; lane += LANES) step(i + lane);
     }
     for (; i + LANES <= k; i += LANES) step(i);
@@ -65,18 +67,23 @@ void multiply_rows(const float* x, const uint16_t* w, float* y, int64_t rows, in
 
 }  // namespace
 
-// x: [m, k] fp32, w: [n, k] bf16, y: m rows of n fp32 that begin y_stride elements apart.
-extern "C" void linear_bf16(const float* x, const uint16_t* w, float* y, int64_t m, int64_t k, int64_t n,
-                            int64_t y_stride, int threads) {
-#pragma omp parallel for schedule(guided) num_threads(threads)
-    for (int64_t first = 0; first < n; first += ROWS_PER_BLOCK) {
-        const int64_t rows = std::min(ROWS_PER_BLOCK, n - first);
-        for (int64_t row = 0; row < m; row += 4) {
-            const auto multiply = m - row >= 4   ? multiply_rows<4, 3>
-                                  : m - row == 3 ? multiply_rows<3, 2>
-                                  : m - row == 2 ? multiply_rows<2, 2>
-                                                 : multiply_rows<1, 1>;
-            multiply(x + row * k, w + first * k, y + row * y_stride + first, rows, k, y_stride);
+// The `parts` weights w[0], w[1], … of n[0], n[1], … rows [n, k] bf16 are used as if they were one, a part below the other.
+// x: [m, k] fp32; y: [m, sum of n] fp32.
+extern "C" void linear_bf16(const float* x, const uint16_t* const* w, const int64_t* n, float* y, int64_t parts,
+                            int64_t m, int64_t k, int threads) {
+    const int64_t y_stride = std::accumulate(n, n + parts, int64_t{0});
+#pragma omp parallel num_threads(threads)
+    for (int64_t part = 0, column = 0; part < parts; column += n[part], ++part) {
+#pragma omp for schedule(guided) nowait
+        for (int64_t first = 0; first < n[part]; first += ROWS_PER_BLOCK) {
+            const int64_t rows = std::min(ROWS_PER_BLOCK, n[part] - first);
+            for (int64_t row = 0; row < m; row += 4) {
+                const auto multiply = m - row >= 4   ? multiply_rows<4, 3>
+                                      : m - row == 3 ? multiply_rows<3, 2>
+                                      : m - row == 2 ? multiply_rows<2, 2>
+                                                     : multiply_rows<1, 2>;
+                multiply(x + row * k, w[part] + first * k, y + row * y_stride + column + first, rows, k, y_stride);
+            }
         }
     }
 }
