@@ -8,6 +8,7 @@ import json
 import logging
 import time
 import uuid
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -127,13 +128,13 @@ class _Body(_StrictModel):
     def limit(self) -> int | None:
         return self.max_tokens
 
+    @abstractmethod
     def prompts(self, codec: TextCodec) -> list[list[int]]:
         """Token ids of each prompt. Raises ValueError `field: why`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def choice(self, codec: TextCodec, outputs: list[StepOutput]) -> dict[str, Any]:
         """What an answer says of `outputs` of one sequence."""
-        raise NotImplementedError
 
     def sampling_params(self, num_prompt_tokens: int) -> SamplingParams:
         """Parameters for one prompt, which check their ranges. Raises ValueError `field: why`."""
