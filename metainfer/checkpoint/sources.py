@@ -101,7 +101,9 @@ def _source_key(source: Source, base_dir: Path) -> str:
     if source.path is not None:
         identity["files"] = _stat(base_dir / source.path)
     elif source.random is not None:
-        identity["config"] = _random_config(source.random, base_dir)
+        from metainfer.checkpoint.random_model import RECIPE
+
+        identity |= {"config": _random_config(source.random, base_dir), "recipe": RECIPE}
     return sha256_bytes(canonical_json(identity))
 
 

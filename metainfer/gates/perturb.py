@@ -25,7 +25,8 @@ EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 _FULL_MATRIX_BYTES = 256 << 20
 """Copies of the whole model that may be written, over all tensors. Beyond that a seeded few must do."""
 _FEW = 3
-_SCALE, _SHIFT = 1.75, 0.5
+_SCALE, _SHIFT = -1.75, 0.5
+"""Negative: where one key has all the attention, a larger score changes nothing and an opposite one everything."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def choose_tensors(folder: Path, seed: int) -> list[str]:
 def perturb(folder: Path, tensor: str, prompt: Sequence[int], seed: int, out: Path) -> Perturbation:
     """Write `out`: `folder` with a block of `tensor` altered; hard links, where possible, for the other files.
 
-    The block is a quarter of a vector, some rows of a matrix, or in the embedding the row of a token of `prompt`.
+    The block is half of a vector, half the rows of a matrix, or in the embedding the row of a token of `prompt`.
     """
     tensors = tensor_index(folder)
     names = [tensor]
@@ -102,14 +103,14 @@ def _block(name: str, info: TensorInfo, prompt: Sequence[int], seed: int) -> tup
     """First and last element, flat, of what is altered."""
     rng = random.Random(f"{seed}:{name}")
     if len(info.shape) == 1:
-        size = max(1, info.elements // 4)
+        size = max(1, info.elements // 2)
         begin = rng.randrange(info.elements - size + 1)
         return begin, begin + size
     rows, columns = info.shape[0], info.elements // info.shape[0]
     if name == EMBEDDING:
         row = prompt[-1]
         return row * columns, (row + 1) * columns
-    count = max(1, rows // 8)
+    count = max(1, rows // 2)  # so that some head that matters is among them
     row = rng.randrange(rows - count + 1)
     return row * columns, (row + count) * columns
 
