@@ -26,15 +26,19 @@ class Reporter(Progress, Protocol):
     def __exit__(self, *exception: object) -> None: ...
 
 
-def make_reporter(*, as_json: bool) -> Reporter:
-    """JSON if asked for, live if standard output is a terminal, plain lines otherwise."""
+def make_reporter(*, as_json: bool, aside: bool = False) -> Reporter:
+    """JSON if asked for, live on a terminal, plain lines otherwise.
+
+    `aside`: on standard error, for commands whose standard output is a document that programs read.
+    """
+    stream = sys.stderr if aside else sys.stdout
     if as_json:
-        return JsonReporter(sys.stdout)
-    if sys.stdout.isatty():
+        return JsonReporter(stream)
+    if stream.isatty():
         from rich.console import Console
 
-        return LiveReporter(Console())
-    return PlainReporter(sys.stdout)
+        return LiveReporter(Console(file=stream))
+    return PlainReporter(stream)
 
 
 def strip_markup(text: str) -> str:

@@ -71,7 +71,7 @@ def gate(
 
     folder = _folder(engine)
     manifest = _manifest(folder)
-    with make_reporter(as_json=False) as reporter:
+    with make_reporter(as_json=False, aside=True) as reporter:
         reports = run_gates(
             folder,
             spec=Spec.model_validate(manifest.spec),
