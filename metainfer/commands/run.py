@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +32,9 @@ def run(
     bench: Annotated[bool, typer.Option(help="Measure the engine, beside a peer.")] = True,
     repeats: Annotated[int, typer.Option(min=1, help="Repeats of the benchmark.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the gates' random inputs.")] = 0,
+    propose: Annotated[
+        list[Path] | None, typer.Option(help="Knowledge to propose in the same pull request, as JSON; repeatable.")
+    ] = None,
     allow_unsandboxed: Unsandboxed = False,
     as_json: JsonOption = False,
     forge: ForgeOption = None,
@@ -54,6 +58,7 @@ def run(
         bench=bench,
         repeats=repeats,
         seed=seed,
+        proposals=propose or (),
     )
     with make_reporter(as_json=as_json) as reporter:
         result = run_pipeline(request, open_forge(workspace.root, forge), reporter)
@@ -86,6 +91,9 @@ def describe(result: RunResult) -> str:
     if result.bench:
         lines += _bench_lines(result)
     lines += [f"  {unit:<18} {escape(origin)}" for unit, origin in result.plan.items()]
+    for change in result.knowledge.changes:
+        mark = "[red]WEAKENS[/] " if change.weakens else ""
+        lines.append(f"  {mark}{escape(change.path)}: {escape(change.words)}")
     number = result.outcome.number if result.outcome else None
     where = f"pull request #{number}: " if number else ""
     lines.append(f"[bold]{result.engine}[/]: {result.status}. {where}{escape(result.message)}")
@@ -119,6 +127,7 @@ def as_data(result: RunResult) -> dict[str, Any]:
         "gates": {report.gate: report.verdict for report in result.gates},
         "bench": result.bench.model_dump(mode="json") if result.bench else None,
         "plan": dict(result.plan),
+        "knowledge": [asdict(change) for change in result.knowledge.changes],
     }
 
 

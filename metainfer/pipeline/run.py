@@ -13,6 +13,7 @@ from metainfer.generate.specializer import generate
 from metainfer.pipeline.knowledge import export_knowledge
 from metainfer.pipeline.performance import performance_report
 from metainfer.pipeline.prepare import Prepared, prepare
+from metainfer.pipeline.proposed import ProposedKnowledge, read_proposals
 from metainfer.pipeline.record import RunLog
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class RunRequest:
     peers: Sequence[str] = ("transformers",)
     repeats: int = 3
     seed: int = 0
+    proposals: Sequence[Path] = ()
+    """Knowledge to propose beside the engine, for the next generation; this one does not rest on it."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class RunResult:
     outcome: PublishOutcome | None = None
     plan: Mapping[str, str] = field(default_factory=dict)
     """Unit name to the exemplar it is made from."""
+    knowledge: ProposedKnowledge = field(default_factory=ProposedKnowledge)
 
 
 def run(request: RunRequest, forge: Forge, progress: Progress) -> RunResult:
@@ -70,20 +74,32 @@ def run(request: RunRequest, forge: Forge, progress: Progress) -> RunResult:
     ckb_root = export_knowledge(forge, base, request.state)
     prepared = prepare(request.spec_path, ckb_root, request.repo_root, request.cache, progress)
     inputs = prepared.inputs
+    knowledge = read_proposals(request.proposals, ckb_root)
     preview = forge.preview(inputs.name, inputs.input_hash)
     if not preview.wrote and not request.regenerate:
-        return RunResult("unchanged", inputs.name, inputs.input_hash, preview.reason, outcome=preview)
+        reason = preview.reason
+        if knowledge.files:
+            reason += "; the knowledge was not proposed, since nothing was made: --regenerate makes the engine again"
+        return RunResult("unchanged", inputs.name, inputs.input_hash, reason, outcome=preview, knowledge=knowledge)
     if request.dry_run:
         plan = {unit: _origin(prepared, unit) for unit in inputs.routing.exemplars}
-        return RunResult("planned", inputs.name, inputs.input_hash, preview.reason, outcome=preview, plan=plan)
+        return RunResult(
+            "planned", inputs.name, inputs.input_hash, preview.reason, outcome=preview, plan=plan, knowledge=knowledge
+        )
     log = RunLog.begin(
         request.state, engine=inputs.name, spec=inputs.spec_path, input_hash=inputs.input_hash, base=base
     )
-    return _make(request, forge, prepared, log, base, progress)
+    return _make(request, forge, prepared, knowledge, log, base, progress)
 
 
 def _make(
-    request: RunRequest, forge: Forge, prepared: Prepared, log: RunLog, base: str, progress: Progress
+    request: RunRequest,
+    forge: Forge,
+    prepared: Prepared,
+    knowledge: ProposedKnowledge,
+    log: RunLog,
+    base: str,
+    progress: Progress,
 ) -> RunResult:
     inputs = prepared.inputs
     with log.step("generate"):
@@ -106,11 +122,20 @@ def _make(
         message = f"red at {red[0].gate}; the candidate and its reports are kept, nothing was proposed"
         log.end("red", message)
         return RunResult("red", inputs.name, inputs.input_hash, message, log.folder, engine.manifest, gates, bench)
-    outcome = _publish(request, forge, prepared, engine_dir, engine.manifest, evidence, base, log, progress)
+    outcome = _publish(request, forge, prepared, knowledge, engine_dir, engine.manifest, evidence, base, log, progress)
     log.end("published" if outcome.wrote else "unchanged", outcome.reason, outcome.number)
     status: RunStatus = "published" if outcome.wrote else "unchanged"
     return RunResult(
-        status, inputs.name, inputs.input_hash, outcome.reason, log.folder, engine.manifest, gates, bench, outcome
+        status,
+        inputs.name,
+        inputs.input_hash,
+        outcome.reason,
+        log.folder,
+        engine.manifest,
+        gates,
+        bench,
+        outcome,
+        knowledge=knowledge,
     )
 
 
@@ -168,6 +193,7 @@ def _publish(
     request: RunRequest,
     forge: Forge,
     prepared: Prepared,
+    knowledge: ProposedKnowledge,
     engine_dir: Path,
     manifest: Manifest,
     evidence: Evidence,
@@ -188,6 +214,7 @@ def _publish(
         BodyParts(
             manifest=manifest.model_dump(mode="json", by_alias=True),
             evidence=evidence_data,
+            knowledge=knowledge.changes,
             commands=[f"metainfer run {inputs.spec_path}", f"metainfer verify engines/{inputs.name}"],
             notes=notes,
         )
@@ -201,6 +228,7 @@ def _publish(
                 input_hash=inputs.input_hash,
                 base_sha=base,
                 engine_files=files,
+                proposal_files=knowledge.files,
                 title=f"{inputs.name}: generate the engine",
                 body=body,
                 regenerate=request.regenerate,
