@@ -130,11 +130,19 @@ def run_gate(gate: str, reproduce: str, body: Callable[[GateLog], None]) -> Gate
 
 def reproduction(gate: str, engine_dir: Path, seed: int | None = None) -> str:
     """The command that repeats a gate, typed from the repository's root or, elsewhere, from the engine's parent."""
-    here = Path.cwd()
-    resolved = engine_dir.resolve()
-    shown = resolved.relative_to(here) if resolved.is_relative_to(here) else Path(resolved.name)
-    command = f"metainfer gate {gate} {shlex.quote(shown.as_posix())}"
+    command = f"metainfer gate {gate} {_shown(engine_dir)}"
     return command if seed is None else f"{command} --seed {seed}"
+
+
+def for_engine_at(report: GateReport, judged: Path, path: str) -> GateReport:
+    """The same report with the command for an engine that was judged in one folder and will lie at `path`."""
+    return report.model_copy(update={"reproduce": report.reproduce.replace(_shown(judged), shlex.quote(path))})
+
+
+def _shown(engine_dir: Path) -> str:
+    here, resolved = Path.cwd(), engine_dir.resolve()
+    shown = resolved.relative_to(here) if resolved.is_relative_to(here) else Path(resolved.name)
+    return shlex.quote(shown.as_posix())
 
 
 def machine_info() -> dict[str, Any]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from metainfer.bench.report import BenchReport
     from metainfer.forge.protocol import Forge, PublishOutcome
     from metainfer.gates.report import Evidence, GateReport
+    from metainfer.generate.inputs import EngineInputs
     from metainfer.progress import Progress
 
 RunStatus = Literal["planned", "unchanged", "published", "red"]
@@ -116,7 +117,7 @@ def _make(
         if goals := performance_report(prepared.spec, bench, engine_dir):
             gates.append(goals)
             red += [] if goals.passed else [goals]
-    evidence = _evidence(inputs.input_hash, gates, bench)
+    evidence = _evidence(inputs, gates, bench, engine_dir)
     write_atomic(engine_dir / EVIDENCE_NAME, evidence.encode())
     if red:
         message = f"red at {red[0].gate}; the candidate and its reports are kept, nothing was proposed"
@@ -183,10 +184,11 @@ def _measure(request: RunRequest, prepared: Prepared, engine_dir: Path, log: Run
     return bench
 
 
-def _evidence(input_hash: str, gates: list[GateReport], bench: BenchReport | None) -> Evidence:
-    from metainfer.gates.report import make_evidence
+def _evidence(inputs: EngineInputs, gates: list[GateReport], bench: BenchReport | None, engine_dir: Path) -> Evidence:
+    from metainfer.gates.report import for_engine_at, make_evidence
 
-    return make_evidence(input_hash, gates, bench.model_dump(mode="json") if bench else None)
+    gates = [for_engine_at(report, engine_dir, f"engines/{inputs.name}") for report in gates]
+    return make_evidence(inputs.input_hash, gates, bench.model_dump(mode="json") if bench else None)
 
 
 def _publish(

@@ -14,6 +14,10 @@ ENGINES = sorted(path.parent for path in (ROOT / "engines").glob("*/manifest.jso
 MAX_CODE_LINES = 1500
 
 
+def test_the_demo_engine_is_there() -> None:
+    assert "qwen2.5-coder-0.5b-cpu" in [engine.name for engine in ENGINES]
+
+
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda path: path.name)
 def test_regenerating_it_gives_the_same_bytes(engine: Path) -> None:
     assert differences(engine, regenerate(engine, ROOT / "ckb")) == []
@@ -22,6 +26,11 @@ def test_regenerating_it_gives_the_same_bytes(engine: Path) -> None:
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda path: path.name)
 def test_its_files_are_those_of_its_manifest(engine: Path) -> None:
     assert altered_files(engine, read_manifest(engine)) == []
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda path: path.name)
+def test_it_is_small(engine: Path) -> None:
+    assert read_manifest(engine).code_lines <= MAX_CODE_LINES
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda path: path.name)

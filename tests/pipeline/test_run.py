@@ -168,6 +168,10 @@ def test_the_evidence_is_in_the_tree_that_was_proposed(scratch: Path, first: Run
     evidence = json.loads(forge.read_file(first.outcome.head, "engines/tiny-qwen3/evidence.json") or b"{}")
     assert evidence["input_hash"] == first.input_hash
     assert all(report["verdict"] == "passed" for report in evidence["gates"])
+    assert all(
+        report["reproduce"].startswith(f"metainfer gate {report['gate']} engines/tiny-qwen3")
+        for report in evidence["gates"]
+    )
 
 
 def test_knowledge_travels_in_its_own_commit_and_serves_the_next_engine(scratch: Path, tmp_path: Path) -> None:
@@ -181,6 +185,7 @@ def test_knowledge_travels_in_its_own_commit_and_serves_the_next_engine(scratch:
     pull = forge.get(result.outcome.number)
     assert pull.has_knowledge
     assert "lost-on-abort" in pull.body
+    forge.approve(pull.number, Identity("Passer-by", "passer-by@example.org"))
     with pytest.raises(MergeRefusedError, match="ckb/"):
         forge.merge(pull.number, REVIEWER)
     forge.approve(pull.number, REVIEWER)
