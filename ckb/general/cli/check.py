@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -131,10 +132,12 @@ class _ToyEngine:
     """Stands for LLMEngine: answers every prompt with as many `z` as were asked for."""
 
     made: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+    made_in: threading.Thread
     candidate: Candidate
 
     def __init__(self, *args: Any, **options: Any) -> None:
         type(self).made = (args, options)
+        type(self).made_in = threading.current_thread()
         self.codec = self
         self.running: list[Any] = []
         self.prompts: list[list[int]] = []
@@ -197,6 +200,22 @@ def check_generate_prints_the_answer(c: Candidate) -> Iterator[Finding]:
         code, _, err = _run(c, "generate", "--model", model, "--temperature", "nan", "hi")
         if code != 2 or "temperature" not in err:
             yield Finding("check_generate_prints_the_answer", f"temperature nan: code {code}, {err!r}")
+
+
+def check_serve_loads_in_a_thread_that_ends(c: Candidate) -> Iterator[Finding]:
+    """The loading thread's OpenMP team is gone before requests are served by another thread's."""
+    alive: list[bool] = []
+
+    def look(engine: Any, **options: Any) -> None:
+        alive.append(toy.made_in.is_alive())
+        raise ValueError("seen enough")
+
+    with _toy(c) as toy, _replaced(c, "create_app", look):
+        code, _, err = _run(c, "serve", "--model", str(c.tmp_path))
+    if alive != [False] or code != 2:
+        yield Finding(
+            "check_serve_loads_in_a_thread_that_ends", f"loading threads alive: {alive}; code {code}, {err!r}"
+        )
 
 
 def check_bench_ends_with_json(c: Candidate) -> Iterator[Finding]:
