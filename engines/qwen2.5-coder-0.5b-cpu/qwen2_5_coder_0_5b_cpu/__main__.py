@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean
 from types import FrameType
@@ -101,7 +102,11 @@ def _serve(args: argparse.Namespace) -> None:
 
     from .server import create_app
 
-    app = create_app(_load(args), api_key=args.api_key)
+    # In a thread that ends: OpenMP counts the team of every thread alive, and with more of its threads than cores it
+    # no longer spins between kernels, which would cost a tenth of each token's time.
+    with ThreadPoolExecutor(max_workers=1) as loader:
+        engine = loader.submit(_load, args).result()
+    app = create_app(engine, api_key=args.api_key)
     service = app.state.service
 
     class DrainingServer(uvicorn.Server):
