@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -66,3 +68,25 @@ def test_explain_wants_a_file_and_a_line(place: str) -> None:
     result = metainfer("explain", place)
     assert result.returncode == ExitCode.BAD_INPUT
     assert "write FILE:LINE" in result.stderr
+
+
+def test_the_knowledge_base_is_consistent() -> None:
+    result = metainfer("ckb", "check")
+    assert (result.returncode, result.stdout) == (ExitCode.OK, "18 contracts are consistent\n")
+
+
+def test_files_that_do_not_fit_together_are_told_and_red(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "ckb", tmp_path / "ckb", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "ckb/family/rope/exemplars/left_over.py").write_text("pass\n")
+    result = metainfer("ckb", "check", "--root", str(tmp_path / "ckb"))
+    assert result.returncode == ExitCode.RED
+    assert "family/rope: unused-file: " in result.stdout
+    assert "left_over.py" in result.stdout
+
+
+def test_a_gates_report_stands_alone_on_standard_output(tmp_path: Path) -> None:
+    engine = tmp_path / "tiny-qwen3"
+    assert metainfer("generate", "specs/tiny-qwen3.yaml", "--out", str(engine)).returncode == ExitCode.OK
+    result = metainfer("gate", "spec", str(engine))
+    assert json.loads(result.stdout)["verdict"] == "passed"
+    assert "spec" in result.stderr

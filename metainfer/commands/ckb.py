@@ -16,10 +16,14 @@ Root = Annotated[Path, typer.Option("--root", help="The knowledge base.")]
 
 @app.command()
 def check(root: Root = Path("ckb")) -> None:
-    """Validate every contract, predicate and reference. Exit code 2 if anything is wrong."""
+    """Validate every contract, predicate and reference, alone and together. Exit code 2 for a broken file, 1 for an
+    inconsistency between files."""
     from metainfer.ckb.store import KnowledgeBase
+    from metainfer.commands.audit import print_inconsistencies
 
     knowledge = KnowledgeBase.load(root)
+    if print_inconsistencies(knowledge):
+        raise typer.Exit(ExitCode.RED)
     typer.echo(f"{len(knowledge.contracts)} contracts are consistent")
 
 
