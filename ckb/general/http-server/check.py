@@ -396,7 +396,8 @@ def _is_refusal(
         said = f"{reply.status_code} {reply.text[:200]!r}"
         yield Finding(check, f"{what}: {said} is no error of the API")
         return
-    named = field is None or (str(param).split(".")[0] == field and field in message)
+    within = field == "messages" and str(param).startswith("messages.")  # messages.0.role says more
+    named = field is None or ((param == field or within) and field in message)
     if reply.status_code not in statuses or not named:
         yield Finding(check, f"{what}: {reply.status_code}, param {param!r}, {message!r}")
 
