@@ -36,14 +36,20 @@ app.add_typer(forge.app, name="forge")
 app.add_typer(runs.app, name="runs")
 
 
-@app.callback()
-def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
-) -> None:
-    """Options that come before any command."""
-    if version:
+def _print_version(asked: bool) -> None:
+    if asked:
         typer.echo(f"metainfer {__version__}")
         raise typer.Exit
+
+
+_Version = Annotated[
+    bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+]
+
+
+@app.callback()
+def root(version: _Version = False) -> None:
+    """Options that come before any command."""
 
 
 def main() -> None:
@@ -53,6 +59,10 @@ def main() -> None:
     except MetainferError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:  # a full disk, a read-only folder, a path that cannot be made
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        sys.exit(ExitCode.ENVIRONMENT)
     except KeyboardInterrupt:
         print("interrupted; nothing half-done was kept, run the same command again", file=sys.stderr)
         sys.exit(ExitCode.INTERRUPTED)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from metainfer import __version__
 from metainfer.errors import ExitCode
 
 ROOT = Path(__file__).parent.parent
@@ -90,3 +91,16 @@ def test_a_gates_report_stands_alone_on_standard_output(tmp_path: Path) -> None:
     result = metainfer("gate", "spec", str(engine))
     assert json.loads(result.stdout)["verdict"] == "passed"
     assert "spec" in result.stderr
+
+
+def test_the_version_needs_no_command() -> None:
+    result = metainfer("--version")
+    assert (result.returncode, result.stdout) == (ExitCode.OK, f"metainfer {__version__}\n")
+
+
+def test_a_folder_that_cannot_be_made_is_one_message() -> None:
+    target = "/proc/no-such-place/forge.git"
+    result = metainfer("forge", "init", target)
+    assert result.returncode == ExitCode.ENVIRONMENT
+    assert result.stderr.startswith("error: /proc/no-such-place")
+    assert "Traceback" not in result.stderr

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from metainfer.ckb.deltas import (
     Deprecation,
@@ -57,13 +57,17 @@ class ProposedChange:
 
 
 def read_proposal(path: Path) -> Proposal:
-    """A proposal kept as JSON. Raises ProposalError."""
+    """A proposal kept as JSON. Raises ProposalError, with a line for each thing that is wrong."""
     try:
         return Proposal.model_validate_json(path.read_bytes())
     except OSError as error:
         raise ProposalError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise ProposalError(f"{path}: {error}") from error
+    except ValidationError as error:
+        lines = []
+        for problem in error.errors(include_url=False, include_input=False):
+            place = ".".join(map(str, problem["loc"]))
+            lines.append(": ".join(part for part in (str(path), place, problem["msg"]) if part))
+        raise ProposalError("\n".join(lines)) from error
 
 
 def edits(root: Path, proposal: Proposal) -> dict[str, bytes]:

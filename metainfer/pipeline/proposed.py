@@ -31,9 +31,13 @@ def read_proposals(paths: Sequence[Path], ckb_root: Path) -> ProposedKnowledge:
     if not paths:
         return ProposedKnowledge()
     from metainfer.ckb.proposals import describe, edits
+    from metainfer.ckb.store import KnowledgeError
 
     proposal = _joined(paths)
-    files = {f"ckb/{path}": data for path, data in edits(ckb_root, proposal).items()}
+    try:
+        files = {f"ckb/{path}": data for path, data in edits(ckb_root, proposal).items()}
+    except KnowledgeError as error:  # told with the paths that the author knows, not those of this run's export
+        raise KnowledgeError([line.replace(f"{ckb_root}/", "ckb/") for line in error.problems]) from None
     changes = [
         KnowledgeChange(f"ckb/{change.path}", change.words, change.weakens, change.evidence)
         for change in describe(ckb_root, proposal)

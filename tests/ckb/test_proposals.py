@@ -278,3 +278,15 @@ def test_an_item_is_appended_to_any_list(data: dict[str, Any], key: str, items: 
 def test_an_item_is_appended_to_a_document_that_is_a_list(items: list[Any], item: Any) -> None:
     text = to_yaml(items) if items else ""
     assert Document.parse(append_to_list(text, item), "x").data == [*items, item]
+
+
+def test_each_fault_of_a_file_is_one_line_that_names_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "delta.json"
+    delta = {"kind": "revised-file", "contract": "general/counter", "version": 3, "evidence": [], "path": "../x"}
+    path.write_text(json.dumps({"title": "t", "author": "a", "deltas": [delta]}))
+    with pytest.raises(ProposalError) as caught:
+        read_proposal(path)
+    lines = str(caught.value).splitlines()
+    assert [line.split(": ")[:2] for line in lines] == [
+        [str(path), f"deltas.0.revised-file.{field}"] for field in ("evidence", "path", "text")
+    ]
