@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import secrets
 import time
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ from metainfer.errors import InputError
 from metainfer.files import pretty_json, write_atomic
 
 StepState = Literal["running", "done", "failed"]
-RunState = Literal["running", "published", "unchanged", "red", "failed"]
+RunState = Literal["running", "published", "unchanged", "red", "failed", "lost"]
+_ALIVE = "alive"
+"""A file that the run's process keeps locked; the kernel unlocks it however the process ends."""
 
 
 class StepRecord(BaseModel):
@@ -53,6 +56,8 @@ class RunLog:
     def __init__(self, folder: Path, record: RunRecord) -> None:
         self.folder = folder
         self.record = record
+        self._alive = (folder / _ALIVE).open("w")
+        fcntl.flock(self._alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._save()
 
     @classmethod
@@ -90,17 +95,39 @@ class RunLog:
         """Record the outcome."""
         self.record.state, self.record.message, self.record.pull_request = state, message, pull_request
         self._save()
+        self._alive.close()
 
     def _save(self) -> None:
         write_atomic(self.folder / "record.json", pretty_json(self.record.model_dump(mode="json")))
 
 
 def list_runs(state: Path) -> list[RunRecord]:
-    """All runs, newest first. A record that cannot be read is an InputError naming the file."""
+    """All runs, newest first; one whose process ended without a word is `lost`.
+
+    A record that cannot be read is an InputError naming the file.
+    """
     records = []
     for path in sorted((state / "runs").glob("*/record.json"), reverse=True):
         try:
-            records.append(RunRecord.model_validate_json(path.read_bytes()))
+            records.append(_as_it_is(RunRecord.model_validate_json(path.read_bytes()), path.parent))
         except ValidationError as error:
             raise InputError(f"{path}: not a run record ({error}); delete the run's folder") from error
     return records
+
+
+def _as_it_is(record: RunRecord, folder: Path) -> RunRecord:
+    if record.state != "running" or _is_alive(folder):
+        return record
+    step = record.steps[-1].name if record.steps else "its start"
+    return record.model_copy(update={"state": "lost", "message": f"the process ended during {step}; run it again"})
+
+
+def _is_alive(folder: Path) -> bool:
+    try:
+        with (folder / _ALIVE).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False

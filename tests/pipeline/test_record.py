@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,3 +49,19 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     (log.folder / "record.json").write_text("{")
     with pytest.raises(InputError, match=r"record\.json: not a run record"):
         list_runs(tmp_path)
+
+
+def test_a_run_is_running_while_its_process_lives_and_lost_once_it_was_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom tests.pipeline.test_record import begin\n"
+        "with begin(Path(sys.argv[1])).step('gates'):\n    print('in it', flush=True)\n    time.sleep(60)\n"
+    )
+    root = Path(__file__).parents[2]
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=root, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert [record.state for record in list_runs(tmp_path)] == ["running"]
+        process.kill()
+    (lost,) = list_runs(tmp_path)
+    assert lost.state == "lost"
+    assert "gates" in lost.message
