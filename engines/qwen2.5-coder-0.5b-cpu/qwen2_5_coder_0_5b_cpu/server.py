@@ -387,9 +387,11 @@ def _parse(kind: type[_Body], text: bytes) -> _Body:
         body = kind.model_validate_json(text)
     except ValidationError as error:
         detail = error.errors(include_input=False)[0]
-        field = ".".join(map(str, detail["loc"])) or "body"
         unknown = detail["type"] == "extra_forbidden"
-        why = "is not supported" if unknown else detail["msg"]
+        place, why = detail["loc"], "is not supported" if unknown else detail["msg"]
+        if place[1:] == ("str",):  # pydantic names the first of a field's several forms
+            place, why = place[:1], "has none of the forms that are accepted"
+        field = ".".join(map(str, place)) or "body"
         raise _ApiError(400, f"{field}: {why}") from error
     if body.model != ENGINE_NAME:
         raise _ApiError(404, f"model: only {ENGINE_NAME!r} is served here", code="model_not_found")
