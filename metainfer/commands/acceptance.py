@@ -62,6 +62,9 @@ def matches_reference(model: Path, question: str, answer: Answer) -> tuple[bool,
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
     tokenizer = AutoTokenizer.from_pretrained(model)
     prompt = tokenizer.apply_chat_template(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,8 +46,9 @@ def run_demo(workspace: Workspace, spec: Path, folder: Path, *, allow_unsandboxe
             return ExitCode.RED
         correct = _ask(result, clone, reporter, allow_unsandboxed=allow_unsandboxed)
     number = result.outcome.number
+    activate = "" if shutil.which("metainfer") else f". {Path(sys.prefix, 'bin', 'activate')}; "
     print(
-        f"next:  cd {clone}\n"
+        f"next:  {activate}cd {clone}\n"
         f"       metainfer pr show {number}; metainfer pr approve {number}; metainfer pr merge {number}\n"
         f"       metainfer serve {engine}; metainfer release {engine}"
     )
