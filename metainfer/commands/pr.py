@@ -42,17 +42,19 @@ def show(number: Number, forge: ForgeOption = None) -> None:
 
     opened = _open(forge)
     pull = opened.get(number)
-    console = Console()
-    console.print(f"[bold]#{pull.number} {pull.title}[/]", highlight=False)
-    console.print(f"{pull.state} · {pull.branch} → {pull.base} · head {pull.head[:12]}", highlight=False)
+    # What people write is shown as they wrote it: brackets are no markup.
+    console = Console(markup=False, highlight=False)
+    console.print(f"#{pull.number} {pull.title}", style="bold")
+    console.print(f"{pull.state} · {pull.branch} → {pull.base} · head {pull.head[:12]}")
     console.print(Markdown(pull.body))
     for comment in pull.comments:
-        console.print(f"[bold]{comment.by}[/] {comment.at}\n{comment.text}", highlight=False)
+        console.print(f"{comment.by} {comment.at}", style="bold")
+        console.print(comment.text)
     for review in pull.reviews:
-        console.print(f"[green]approved[/] by {review.name} <{review.by}> at {review.head[:12]}", highlight=False)
+        console.print(f"approved by {review.name} <{review.by}> at {review.head[:12]}", style="green")
     if pull.state == "open":
         for blocker in opened.merge_blockers(number) or ["nothing: ready to merge"]:
-            console.print(f"in the way: {blocker}", highlight=False)
+            console.print(f"in the way: {blocker}")
 
 
 @app.command()
