@@ -16,6 +16,8 @@ from metainfer.gates.serving_conformity import Check
 
 _MOST_CLIENTS = 32
 _DRAIN_S = 120.0
+_LINGER_S = 20.0
+"""How long a connection without a request may hold up the end."""
 _TRIES = 3
 
 
@@ -88,7 +90,7 @@ def nothing_leaks(c: Conversation) -> None:
 
 
 def sigterm_drains(c: Conversation) -> None:
-    """What runs is answered to its end; what is new is refused; then the process ends by itself."""
+    """What runs is answered to its end; what is new is refused; then the process ends, whoever is still connected."""
     answer: list[str] = []
     started = threading.Event()
     tokens = min(64, int(c.config["MAX_MODEL_LEN"]) // 4)
@@ -112,11 +114,14 @@ def sigterm_drains(c: Conversation) -> None:
     started.wait(60)
     if not c.features["streaming"]:
         c.until("the request runs", lambda metrics: metrics["requests_running"] >= 1, 20)
-    c.server.terminate()
-    _new_ones_are_refused(c)
-    client_thread.join(_DRAIN_S)
-    result = c.server.wait(_DRAIN_S)
-    assert not result.timed_out, f"the server still runs {_DRAIN_S:.0f} s after SIGTERM"
+    with c.raw_socket() as unfinished:
+        head = f"POST {c.endpoint} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {API_KEY}\r\nContent-Length: 99\r\n"
+        unfinished.sendall(f"{head}\r\n{{".encode())
+        c.server.terminate()
+        _new_ones_are_refused(c)
+        client_thread.join(_DRAIN_S)
+        result = c.server.wait(_LINGER_S)
+    assert not result.timed_out, f"the server still runs {_LINGER_S:.0f} s after the last answer that SIGTERM waited for"
     assert result.rc in (0, 143), f"after SIGTERM the server {result.explain(300)}"
     assert answer, "a request that ran when SIGTERM came was not answered"
     if c.features["streaming"]:

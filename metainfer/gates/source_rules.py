@@ -25,6 +25,7 @@ STANDARD_LIBRARY = frozenset(
     )
 )  # fmt: skip
 KERNEL_MODULE = "kernels"
+COMMAND_LINE = "__main__"
 ENVIRONMENT = frozenset({"METAINFER_KERNELS", "METAINFER_MODELS", "ENGINE_API_KEY"})
 """Variables that an engine may read: where its files are, and its key. None may change what it computes."""
 
@@ -36,6 +37,7 @@ _ATTRIBUTES = {
     "sys": frozenset({"modules", "path", "meta_path", "path_hooks", "settrace", "setprofile", "_getframe"}),
     "torch": frozenset({"load", "save", "hub", "compile", "ops", "classes"}),
     "shutil": frozenset({"rmtree", "move", "chown"}),
+    "socket": frozenset({"socket", "create_connection", "socketpair", "fromfd", "getaddrinfo", "gethostbyname"}),
 }
 _OS_PREFIXES = ("exec", "spawn", "posix_spawn")
 
@@ -61,6 +63,8 @@ def _check_imports(module: str, tree: ast.Module) -> Iterator[Complaint]:
         top = name.partition(".")[0]
         if name.startswith(".."):
             yield line, "imports from outside of its package"
+        elif top == "socket" and module == COMMAND_LINE:
+            continue  # to try the address it is to serve at; what could connect is forbidden below
         elif top not in THIRD_PARTY | STANDARD_LIBRARY:
             kind = "a module of the standard library" if top in sys.stdlib_module_names else "a package"
             yield line, f"imports {name}, {kind} that engines have no use for"
@@ -94,7 +98,7 @@ def _is_forbidden(node: ast.Attribute) -> bool:
 
 def _check_environment(node: ast.AST) -> Iterator[Complaint]:
     """`os.environ` may be read for a few names only; anything else could be a hidden switch."""
-    if isinstance(node, ast.ImportFrom) and node.module in ("os", "sys", "torch", "shutil"):
+    if isinstance(node, ast.ImportFrom) and node.module in _ATTRIBUTES:
         hidden = _ATTRIBUTES[node.module] | {"environ", "environb", "getenv", "getenvb"}
         for alias in node.names:
             if alias.name in hidden:

@@ -216,6 +216,15 @@ SERVING = [
         "SIGTERM|stream|RemoteProtocolError",
         ("sigterm_drains",),
     ),
+    Fault(
+        "half a request holds up the end",
+        "qwen2",
+        "__main__.py",
+        ", timeout_graceful_shutdown=5",
+        "",
+        "still runs",
+        ("sigterm_drains",),
+    ),
 ]
 
 STATIC = [

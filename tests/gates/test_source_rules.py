@@ -76,6 +76,14 @@ def test_only_the_kernel_module_runs_processes() -> None:
     assert not list(check_reach("kernels", ast.parse("import subprocess, ctypes")))
 
 
+def test_only_the_command_line_may_try_an_address_and_nothing_may_connect() -> None:
+    trying = "import socket\nsocket.create_server((host, port)).close()"
+    assert not list(check_reach("__main__", ast.parse(trying)))
+    for calling in ("socket.create_connection((host, port))", "socket.socket()", "socket.getaddrinfo(host, port)"):
+        assert list(check_reach("__main__", ast.parse(f"import socket\n{calling}")))
+    assert list(check_reach("__main__", ast.parse("from socket import create_connection")))
+
+
 @pytest.mark.parametrize(
     "line",
     [

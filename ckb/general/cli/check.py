@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -99,6 +100,7 @@ def check_fetch_is_all_or_nothing(c: Candidate) -> Iterator[Finding]:
     source = c.tmp_path / f"source-{c.rng.getrandbits(60)}"
     source.mkdir()
     (source / "config.json").write_text("{}", encoding="utf-8")
+    (source / "model.safetensors").write_text("weights", encoding="utf-8")
     (source / ".hidden").write_text("x", encoding="utf-8")
     cache = c.tmp_path / f"cache-{c.rng.getrandbits(60)}"
     target = cache / c.config.MODEL_DIGEST.removeprefix("sha256:")
@@ -107,17 +109,22 @@ def check_fetch_is_all_or_nothing(c: Candidate) -> Iterator[Finding]:
     def refuse(folder: Path, digest: str) -> None:
         raise ValueError("these are other weights")
 
+    def refuse_copy(folder: Path, digest: str) -> None:
+        if folder != source:
+            refuse(folder, digest)
+
     def accept(folder: Path, digest: str) -> None:
         checked.append(folder)
         if digest != c.config.MODEL_DIGEST or not (folder / "config.json").is_file():
             raise ValueError("the wrong folder or digest is checked")
 
     with _environment(METAINFER_MODELS=str(cache)):
-        with _replaced(c, "load_weights", refuse):
-            code, _, err = _run(c, "fetch", "--from", str(source))
-        if code != 2 or "other weights" not in err or target.exists() or list(cache.iterdir()):
-            left = list(cache.iterdir())
-            yield Finding("check_fetch_is_all_or_nothing", f"a bad folder: code {code}, {err!r}, leaves {left}")
+        for verdict in (refuse, refuse_copy):
+            with _replaced(c, "load_weights", verdict):
+                code, _, err = _run(c, "fetch", "--from", str(source))
+            left = list(cache.iterdir()) if cache.exists() else []
+            if code != 2 or "other weights" not in err or left:
+                yield Finding("check_fetch_is_all_or_nothing", f"a bad folder: code {code}, {err!r}, leaves {left}")
         with _replaced(c, "load_weights", accept):
             for _ in range(2):
                 code, out, err = _run(c, "fetch", "--from", str(source))
@@ -126,6 +133,30 @@ def check_fetch_is_all_or_nothing(c: Candidate) -> Iterator[Finding]:
         if not checked or list(cache.iterdir()) != [target] or (target / ".hidden").exists():
             left = list(cache.iterdir())
             yield Finding("check_fetch_is_all_or_nothing", f"not checked, or not alone in the cache: {left}")
+
+
+def check_fetch_copies_the_model_only(c: Candidate) -> Iterator[Finding]:
+    """Nothing is copied before it is known to be the model, and then only the files that its digest covers."""
+    cache = c.tmp_path / f"cache-{c.rng.getrandbits(60)}"
+    blob = c.tmp_path / f"blob-{c.rng.getrandbits(60)}"
+    blob.write_text("weights", encoding="utf-8")
+    source = c.tmp_path / f"source-{c.rng.getrandbits(60)}"
+    (source / "below").mkdir(parents=True)
+    (source / "below" / "file").write_text("x", encoding="utf-8")
+    read: list[Path] = []
+    with _environment(METAINFER_MODELS=str(cache)), _replaced(c, "load_weights", lambda folder, _: read.append(folder)):
+        code, _, err = _run(c, "fetch", "--from", str(source))
+        if code != 2 or str(source) not in err or read:
+            yield Finding("check_fetch_copies_the_model_only", f"without weights: code {code}, {err!r}, read {read}")
+        (source / "model.safetensors").symlink_to(blob)
+        code, out, err = _run(c, "fetch", "--from", str(source))
+    copied = sorted(entry.name for entry in Path(out.strip() or cache).iterdir())
+    if code != 0 or copied != ["model.safetensors"]:
+        yield Finding("check_fetch_copies_the_model_only", f"code {code}, {err!r}, copied {copied}")
+    elif (Path(out.strip()) / "model.safetensors").is_symlink():
+        yield Finding("check_fetch_copies_the_model_only", "the cache holds a link to where the model was")
+    if read[:1] != [source]:
+        yield Finding("check_fetch_copies_the_model_only", f"checked {read}: not the source, before anything is copied")
 
 
 class _ToyEngine:
@@ -211,11 +242,21 @@ def check_serve_loads_in_a_thread_that_ends(c: Candidate) -> Iterator[Finding]:
         raise ValueError("seen enough")
 
     with _toy(c) as toy, _replaced(c, "create_app", look):
-        code, _, err = _run(c, "serve", "--model", str(c.tmp_path))
+        code, _, err = _run(c, "serve", "--model", str(c.tmp_path), "--port", "0")
     if alive != [False] or code != 2:
         yield Finding(
             "check_serve_loads_in_a_thread_that_ends", f"loading threads alive: {alive}; code {code}, {err!r}"
         )
+
+
+def check_serve_tells_a_taken_port_first(c: Candidate) -> Iterator[Finding]:
+    """An address that another process has is an error that names it, and no model was loaded for it."""
+    with _toy(c) as toy, socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with _replaced(c, "create_app", lambda *args, **options: sys.exit(9)):
+            code, _, err = _run(c, "serve", "--model", str(c.tmp_path), "--port", port)
+    if code != 2 or port not in err or toy.made != ((), {}):
+        yield Finding("check_serve_tells_a_taken_port_first", f"code {code}, {err!r}, engine made: {toy.made}")
 
 
 def check_bench_ends_with_json(c: Candidate) -> Iterator[Finding]:

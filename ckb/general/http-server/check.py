@@ -195,13 +195,17 @@ def check_whole_answers(c: Candidate) -> Iterator[Finding]:
             if any(answer["usage"].get(name) != count for name, count in usage.items()):
                 yield Finding("check_whole_answers", f"{path}: usage is {answer['usage']}, not {usage}")
             kind = "chat.completion" if "chat" in path else "text_completion"
-            if (answer["object"], answer["model"]) != (kind, c.config.ENGINE_NAME) or not answer["id"]:
+            prefix = "chatcmpl-" if "chat" in path else "cmpl-"
+            envelope = (answer["object"], answer["model"], answer["id"].startswith(prefix))
+            if envelope != (kind, c.config.ENGINE_NAME, True):
                 yield Finding("check_whole_answers", f"{path}: the envelope is {answer}")
             if "chat" in path and choice["message"]["role"] != "assistant":
                 yield Finding("check_whole_answers", f"{path}: the message is {choice['message']}")
         models = client.get("/v1/models").json()
         if models["object"] != "list" or [model["id"] for model in models["data"]] != [c.config.ENGINE_NAME]:
             yield Finding("check_whole_answers", f"/v1/models says {models}")
+        if not 0 <= time.time() - models["data"][0]["created"] < 60:
+            yield Finding("check_whole_answers", f"/v1/models says it was created at {models['data'][0]['created']}")
 
 
 def check_streams(c: Candidate) -> Iterator[Finding]:
@@ -274,6 +278,21 @@ def check_parameters_arrive(c: Candidate) -> Iterator[Finding]:
                 yield Finding("check_parameters_arrive", "max_completion_tokens does not arrive")
 
 
+def check_parts_of_a_message(c: Candidate) -> Iterator[Finding]:
+    """A content in parts of text is the same prompt as the parts joined."""
+    if not c.facts.chat:
+        return
+    engine = _ToyEngine(c)
+    with _serve(c, engine) as (client, _):
+        body = _endpoints(c)["/v1/chat/completions"]
+        forms: list[Any] = ["hi, you", [{"type": "text", "text": "hi,"}, {"type": "text", "text": " you"}]]
+        for content in forms:
+            messages = [{"role": "user", "content": content}]
+            reply = client.post("/v1/chat/completions", json=body | {"messages": messages})
+            if reply.status_code != 200 or engine.seen[-1][0] != list(b"user:hi, you;"):
+                yield Finding("check_parts_of_a_message", f"{content}: {reply.text[:200]}; {engine.seen}")
+
+
 def check_forms_of_a_prompt(c: Candidate) -> Iterator[Finding]:
     """Text, texts, token ids, lists of token ids: a choice for each prompt, at its place."""
     if not c.facts.completions:
@@ -342,9 +361,9 @@ def check_logprobs(c: Candidate) -> Iterator[Finding]:
 def check_refuses_by_name(c: Candidate) -> Iterator[Finding]:
     """What is wrong or not served is a 400 that names its field, in the API's format; the rest still works."""
     bad: list[tuple[str, Any]] = [
-        *((field, 1) for field in ("made_up", "tools", "logit_bias", "user", "best_of", "echo", "response_format")),
-        *(("n", value) for value in (0, 2, "1")),
-        *(("presence_penalty", 0.5), ("frequency_penalty", -1)),
+        *((field, 1) for field in ("made_up", "tools", "logit_bias", "user", "best_of", "echo", "a b", "str")),
+        *(("n", value) for value in (0, 2, "1", True)),
+        *(("presence_penalty", 0.5), ("presence_penalty", False), ("frequency_penalty", -1)),
         *(("max_tokens", value) for value in (0, -1, 1.5, 10**30, "5", True, c.config.MAX_MODEL_LEN)),
         *(("temperature", value) for value in (-0.1, 2.5, "hot", float("nan"), float("inf"))),
         *(("top_p", value) for value in (0, 1.5, -1)),
@@ -367,7 +386,13 @@ def check_refuses_by_name(c: Candidate) -> Iterator[Finding]:
             if "chat" in path:
                 user = {"role": "user", "content": "a"}
                 own = [("messages", value) for value in ([], "a", [user | {"name": "x"}], [user | {"role": "tool"}])]
-                own.append(("messages", [{"role": "user", "content": "refuse me"}]))
+                image = {"type": "image_url", "image_url": {"url": "x"}}
+                bad_content = ("refuse me", [image], "x" * c.config.MAX_MODEL_LEN)
+                own += [("messages", [{"role": "user", "content": content}]) for content in bad_content]
+                own += [("max_completion_tokens", value) for value in (0, c.config.MAX_MODEL_LEN)]
+                if c.facts.logprobs:
+                    body = body | {"logprobs": True}
+                    own += [("top_logprobs", 21), ("logprobs", 1)]
             for field, value in [*bad, *own]:
                 reply = client.post(path, content=json.dumps(body | {field: value}), headers=_JSON)
                 yield from _is_refusal(
@@ -480,6 +505,29 @@ def check_clients_that_go_away(c: Candidate) -> Iterator[Finding]:
             yield from _still_answers("check_clients_that_go_away", c, client, path, body)
     if engine.overlaps:
         yield Finding("check_clients_that_go_away", f"{engine.overlaps} times two threads were in the engine at once")
+
+
+def check_clients_that_leave_in_mid_body(c: Candidate) -> Iterator[Finding]:
+    """A request that ends before its body does is nobody's fault here: no traceback in the log."""
+    path, body = next(iter(_endpoints(c).items()))
+    seen: list[logging.LogRecord] = []
+    listener = logging.Handler()
+    listener.emit = seen.append  # type: ignore[method-assign]
+    log = logging.getLogger("uvicorn.error")
+    with _serve(c, _ToyEngine(c)) as (client, _):
+        log.setLevel(logging.ERROR)
+        log.addHandler(listener)
+        try:
+            with socket.create_connection((client.base_url.host, client.base_url.port or 80)) as connection:
+                connection.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{{".encode())
+                time.sleep(0.1)
+            time.sleep(0.1)
+            yield from _still_answers("check_clients_that_leave_in_mid_body", c, client, path, body)
+        finally:
+            log.removeHandler(listener)
+            log.setLevel(logging.CRITICAL + 1)
+    for record in seen:
+        yield Finding("check_clients_that_leave_in_mid_body", f"the log says {record.getMessage()!r}")
 
 
 def _send_and_leave(client: httpx.Client, path: str, body: dict[str, Any], arrived: Callable[[], bool]) -> None:

@@ -208,6 +208,13 @@ def check_chat_template(c: Candidate) -> Iterator[Finding]:
             yield Finding("check_chat_template", f"the template's own reason is lost: {error}")
     else:
         yield Finding("check_chat_template", "the template raises, and the conversation is accepted")
+    picky = "{{ messages[0].content.index('?') }}"
+    codec = c.unit("TextCodec")(_write_tokenizer(c.tmp_path / f"picky-{c.rng.getrandbits(60)}", picky))
+    try:
+        codec.encode_chat([{"role": "user", "content": "ab"}])
+    except Exception as error:
+        if not isinstance(error, ValueError) or not str(error).startswith("messages: "):
+            yield Finding("check_chat_template", f"a template that fails by itself raises {error!r}")
     named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": "{{ messages[0].content }}!"}]
     codec = c.unit("TextCodec")(_write_tokenizer(c.tmp_path / f"named-{c.rng.getrandbits(60)}", named))
     if _join(codec, codec.encode_chat([{"role": "user", "content": "ab"}])) != "ab!":
