@@ -81,7 +81,7 @@ class Manifest(_Record):
     agent: AgentRecord | None = None
     dependencies: tuple[str, ...]
     lines: int
-    """Lines of Python and C++ in the engine, blank ones and comments included."""
+    """Lines of Python and C++ in the package, blank ones and comments included."""
     code_lines: int
     """Those with code on them: no blank lines, comments or docstrings."""
     files: dict[str, str]

@@ -183,7 +183,7 @@ def _with_manifest(
     inputs: EngineInputs, package: str, parts: Mapping[str, list[_Part]], texts: Mapping[str, str]
 ) -> GeneratedEngine:
     files = {path: text.encode() for path, text in texts.items()}
-    code = {path: text for path, text in texts.items() if path.endswith((".py", ".cpp", ".h"))}
+    code = {path: text for path, text in texts.items() if path.startswith(f"{package}/")}
     units = [
         UnitRecord(
             name=unit,
