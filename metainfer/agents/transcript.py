@@ -48,10 +48,8 @@ class Transcript:
     def __init__(self, file: Path, secrets: Sequence[str] = ()) -> None:
         """`secrets`: values that must never be written, beside whatever looks like a key."""
         self.file = file
-        # As they are, and as JSON spells them.
-        self._secrets = [
-            form for secret in secrets if secret for form in (secret, json.dumps(secret, ensure_ascii=False)[1:-1])
-        ]
+        given = [secret for secret in secrets if secret]
+        self._secrets = [*given, *(json.dumps(secret, ensure_ascii=False)[1:-1] for secret in given)]  # as JSON has it
         self._lock = Lock()
         file.parent.mkdir(parents=True, exist_ok=True)
         drop_torn_line(file)

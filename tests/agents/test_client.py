@@ -171,9 +171,9 @@ def test_an_address_that_is_no_url_is_refused(desk: Desk) -> None:
 
 
 def test_the_key_is_sent_and_never_written(desk: Desk) -> None:
-    with scripted(fails(401, "Incorrect API key provided: top-secret-key")) as endpoint:
-        with pytest.raises(EndpointError) as caught:
-            desk.ask(endpoint.base_url, question("my key is top-secret-key"))
+    refusal = fails(401, "Incorrect API key provided: top-secret-key")
+    with scripted(refusal) as endpoint, pytest.raises(EndpointError) as caught:
+        desk.ask(endpoint.base_url, question("my key is top-secret-key"))
     assert endpoint.headers[0]["authorization"] == "bearer top-secret-key"
     assert "top-secret" not in str(caught.value)
     for file in desk.folder.rglob("*.json*"):
