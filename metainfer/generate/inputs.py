@@ -43,6 +43,10 @@ class EngineInputs:
     ckb_root: Path
     limits: Limits
     generator: Generator = field(default_factory=generator)
+    agent: Mapping[str, Any] | None = None
+    """All that decides what a model is asked; None if none is."""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """Contract id to the digest of what a person wrote for it. (What a model writes follows from `agent`.)"""
 
     @property
     def input_hash(self) -> str:
@@ -55,7 +59,8 @@ class EngineInputs:
                     "contracts": {c.id: c.digest for c in self.routing.contracts},
                     "variants": None,
                     "generator": self.generator.model_dump(),
-                    "agent": None,
+                    "agent": self.agent,
+                    "overrides": dict(self.overrides),
                 }
             )
         )

@@ -53,13 +53,14 @@ class UnitRecord(_Record):
     contract_version: int
     backend: Backend
     origin: str
-    """The exemplar or override that the unit was made from, relative to the knowledge base or repository."""
+    """What the unit was made from: `ckb/…`, relative to the repository, or `units/…`, relative to the engine."""
 
 
 class AgentRecord(_Record):
-    """What the agents cost; absent when no model wrote anything."""
+    """The model that wrote units, how it was asked, and what that cost; absent when no model wrote anything."""
 
-    model: str
+    settings: dict[str, Any]
+    """All that decides what the model is asked: part of the inputs' hash."""
     tokens: int
     cost_usd: float
 

@@ -8,11 +8,13 @@ from metainfer.checkpoint.facts import ModelFacts
 from metainfer.ckb.facts import Facts
 from metainfer.ckb.routing import require_coverage, route
 from metainfer.ckb.store import KnowledgeBase
+from metainfer.errors import InputError
 from metainfer.generate.blueprint import NEEDED_UNITS
 from metainfer.generate.constants import Limits
 from metainfer.generate.inputs import EngineInputs
-from metainfer.generate.manifest import EVIDENCE_NAME, read_manifest
+from metainfer.generate.manifest import EVIDENCE_NAME, Manifest, read_manifest
 from metainfer.generate.specializer import GeneratedEngine, generate
+from metainfer.generate.written import WrittenUnits, written_path
 from metainfer.spec.models import Spec
 
 
@@ -24,6 +26,7 @@ def regenerate(engine_dir: Path, ckb_root: Path) -> GeneratedEngine:
     facts = Facts.from_spec(spec, model)
     routing = route(KnowledgeBase.load(ckb_root), facts)
     require_coverage(routing, NEEDED_UNITS)
+    written = _written(engine_dir, manifest)
     return generate(
         EngineInputs(
             name=spec.name,
@@ -35,8 +38,24 @@ def regenerate(engine_dir: Path, ckb_root: Path) -> GeneratedEngine:
             routing=routing,
             ckb_root=ckb_root,
             limits=Limits.from_spec(spec),
-        )
+            agent=manifest.agent.settings if manifest.agent else None,
+            overrides={own.contract: own.digest for own in written if own.backend != "agents"},
+        ),
+        written,
+        agent=manifest.agent,
     )
+
+
+def _written(engine_dir: Path, manifest: Manifest) -> list[WrittenUnits]:
+    """What a model or a person wrote, as it lies in the engine's folder."""
+    backends = {unit.contract: unit.backend for unit in manifest.units if unit.backend != "specializer"}
+    found = []
+    for contract, backend in sorted(backends.items()):
+        file = engine_dir / written_path(contract)
+        if file.is_symlink() or not file.is_file():
+            raise InputError(f"{file}: missing; the manifest says that it holds the units of {contract}")
+        found.append(WrittenUnits(contract, file.read_text("utf-8"), backend))
+    return found
 
 
 def differences(engine_dir: Path, engine: GeneratedEngine) -> list[str]:

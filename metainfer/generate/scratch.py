@@ -30,10 +30,34 @@ def assemble_scratch(
 
     With `folded` false the branches on `S` stay, beside a `facts.py`: the exemplars as their authors wrote them.
     """
+    inputs = scratch_inputs(
+        ckb_root,
+        facts,
+        model,
+        name=name,
+        digest=digest,
+        max_model_len=max_model_len,
+        max_concurrency=max_concurrency,
+    )
+    generate(inputs, folded=folded).write(out)
+    return out
+
+
+def scratch_inputs(
+    ckb_root: Path,
+    facts: Facts,
+    model: ModelFacts,
+    *,
+    name: str = "scratch",
+    digest: str = "sha256:" + "0" * 64,
+    max_model_len: int = 512,
+    max_concurrency: int = 8,
+) -> EngineInputs:
+    """The inputs of such an engine. Raises what routing raises."""
     knowledge = KnowledgeBase.load(ckb_root)
     routing = route(knowledge, facts)
     require_coverage(routing, NEEDED_UNITS)
-    inputs = EngineInputs(
+    return EngineInputs(
         name=name,
         spec=_spec_data(facts, name, max_model_len, max_concurrency),
         spec_path="(none)",
@@ -44,8 +68,6 @@ def assemble_scratch(
         ckb_root=ckb_root,
         limits=Limits(max_model_len, max_concurrency),
     )
-    generate(inputs, folded=folded).write(out)
-    return out
 
 
 def _spec_data(facts: Facts, name: str, max_model_len: int, max_concurrency: int) -> dict[str, object]:

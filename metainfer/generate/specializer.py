@@ -1,9 +1,12 @@
-"""The embedded backend: folds the exemplars routed for a spec into an engine. Offline, deterministic, free."""
+"""The embedded backend: folds the exemplars routed for a spec into an engine. Offline, deterministic, free.
+
+Units that an agent or a person wrote take their exemplars' places here, on the same path.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +23,19 @@ from metainfer.generate.blueprint import MODULES, UNIT_MODULES, ModuleSlot, pack
 from metainfer.generate.constants import config_module, constants_header, engine_constants
 from metainfer.generate.inputs import EngineInputs
 from metainfer.generate.lines import code_lines
-from metainfer.generate.manifest import MANIFEST_NAME, ContractRecord, Manifest, ModelRecord, UnitRecord
+from metainfer.generate.manifest import (
+    MANIFEST_NAME,
+    AgentRecord,
+    Backend,
+    ContractRecord,
+    Manifest,
+    ModelRecord,
+    UnitRecord,
+)
+from metainfer.generate.written import WrittenUnits
 
 if TYPE_CHECKING:
-    from metainfer.ckb.models import Contract, Exemplar
+    from metainfer.ckb.models import Contract
 
 DEPENDENCIES = (
     "fastapi>=0.115",
@@ -58,28 +70,36 @@ class GeneratedEngine:
 
 @dataclass(frozen=True)
 class _Part:
-    """One exemplar in its place."""
+    """One file that makes units, in its place: an exemplar, or what was written instead of it."""
 
     contract: Contract
-    exemplar: Exemplar
     units: tuple[str, ...]
+    text: str
+    origin: str
+    backend: Backend
+    kernels: tuple[Path, ...] = ()
 
-    @property
-    def origin(self) -> str:
-        return f"ckb/{self.contract.id}/{self.exemplar.path}"
 
+def generate(
+    inputs: EngineInputs,
+    written: Sequence[WrittenUnits] = (),
+    *,
+    agent: AgentRecord | None = None,
+    folded: bool = True,
+) -> GeneratedEngine:
+    """Assemble the engine from the routed exemplars, or from what was `written` where a contract's units were.
 
-def generate(inputs: EngineInputs, *, folded: bool = True) -> GeneratedEngine:
-    """Assemble the engine. With `folded` false, branches on `S` stay beside a `facts.py` (for differential tests)."""
+    `agent`: what the model that wrote units is and cost. With `folded` false, branches on `S` stay beside a `facts.py`
+    (for differential tests).
+    """
     package = package_name(inputs.name)
     facts = inputs.facts.model_dump(mode="json")
-    parts = _parts(inputs)
+    parts = _parts(inputs, {own.contract: own for own in written})
     modules = {
-        slot.name: assemble_module(slot, _sources(inputs, parts[slot.name]), facts if folded else None)
-        for slot in MODULES
+        slot.name: assemble_module(slot, _sources(parts[slot.name]), facts if folded else None) for slot in MODULES
     }
     check_import_order(modules, _MODULE_ORDER)
-    kernels = _kernel_sources(inputs, parts)
+    kernels = _kernel_sources(parts)
     python = format_python(_package_files(package, modules, facts, folded))
     constants = engine_constants(inputs.name, inputs.model_digest, inputs.model, inputs.limits)
     used = used_config_names(python.values())
@@ -88,41 +108,47 @@ def generate(inputs: EngineInputs, *, folded: bool = True) -> GeneratedEngine:
     csrc = {f"{package}/csrc/{name}": text for name, text in kernels.items()}
     csrc[f"{package}/csrc/constants.h"] = constants_header([c for c in constants if c.name in macros])
     rendered = _rendered(inputs, package, [*kernels])
-    texts = dict(sorted({**python, **csrc, **rendered}.items()))
-    return _with_manifest(inputs, package, parts, texts)
+    kept = {own.path: own.text for own in written}
+    texts = dict(sorted({**python, **csrc, **rendered, **kept}.items()))
+    return _with_manifest(inputs, package, parts, texts, agent)
 
 
-def _parts(inputs: EngineInputs) -> dict[str, list[_Part]]:
-    """Module name to the exemplars in it, in the order of the blueprint's units."""
+def _parts(inputs: EngineInputs, written: Mapping[str, WrittenUnits]) -> dict[str, list[_Part]]:
+    """Module name to the files in it, in the order of the blueprint's units."""
     parts: dict[str, list[_Part]] = {}
     for slot in MODULES:
         placed: dict[str, _Part] = {}
         for unit in slot.units:
-            contract, exemplar = inputs.routing.source_of(unit)
-            key = f"{contract.id}/{exemplar.path}"
-            units = (*placed[key].units, unit) if key in placed else (unit,)
-            placed[key] = _Part(contract, exemplar, units)
+            part = _part(inputs, written, unit)
+            units = (*placed[part.origin].units, unit) if part.origin in placed else (unit,)
+            placed[part.origin] = replace(part, units=units)
         parts[slot.name] = list(placed.values())
     return parts
 
 
-def _sources(inputs: EngineInputs, parts: list[_Part]) -> list[UnitSource]:
-    return [
-        UnitSource(
-            part.origin, (inputs.ckb_root / part.contract.id / part.exemplar.path).read_text("utf-8"), part.units
-        )
-        for part in parts
-    ]
+def _part(inputs: EngineInputs, written: Mapping[str, WrittenUnits], unit: str) -> _Part:
+    contract = inputs.routing.by_unit[unit]
+    if own := written.get(contract.id):
+        return _Part(contract, (unit,), own.text, own.path, own.backend)
+    exemplar = inputs.routing.exemplars[unit]
+    folder = inputs.ckb_root / contract.id
+    return _Part(
+        contract,
+        (unit,),
+        (folder / exemplar.path).read_text("utf-8"),
+        f"ckb/{contract.id}/{exemplar.path}",
+        "specializer",
+        tuple(folder / source for source in exemplar.sources),
+    )
 
 
-def _kernel_sources(inputs: EngineInputs, parts: Mapping[str, list[_Part]]) -> dict[str, str]:
+def _sources(parts: list[_Part]) -> list[UnitSource]:
+    return [UnitSource(part.origin, part.text, part.units) for part in parts]
+
+
+def _kernel_sources(parts: Mapping[str, list[_Part]]) -> dict[str, str]:
     """C++ files by their name in `csrc/`."""
-    paths = {
-        inputs.ckb_root / part.contract.id / source
-        for module in parts.values()
-        for part in module
-        for source in part.exemplar.sources
-    }
+    paths = {path for module in parts.values() for part in module for path in part.kernels}
     return {path.name: path.read_text("utf-8") for path in sorted(paths)}
 
 
@@ -180,7 +206,11 @@ def _model_name(source: Mapping[str, Any]) -> str:
 
 
 def _with_manifest(
-    inputs: EngineInputs, package: str, parts: Mapping[str, list[_Part]], texts: Mapping[str, str]
+    inputs: EngineInputs,
+    package: str,
+    parts: Mapping[str, list[_Part]],
+    texts: Mapping[str, str],
+    agent: AgentRecord | None,
 ) -> GeneratedEngine:
     files = {path: text.encode() for path, text in texts.items()}
     code = {path: text for path, text in texts.items() if path.startswith(f"{package}/")}
@@ -190,7 +220,7 @@ def _with_manifest(
             module=UNIT_MODULES[unit],
             contract=part.contract.id,
             contract_version=part.contract.version,
-            backend="specializer",
+            backend=part.backend,
             origin=part.origin,
         )
         for module in parts.values()
@@ -216,6 +246,7 @@ def _with_manifest(
             for c in sorted(inputs.routing.contracts, key=lambda c: c.id)
         ),
         units=tuple(units),
+        agent=agent,
         dependencies=DEPENDENCIES,
         lines=sum(text.count("\n") for text in code.values()),
         code_lines=sum(code_lines(path, text) for path, text in code.items()),

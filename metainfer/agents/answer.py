@@ -1,0 +1,106 @@
+"""From a model's answer to a file of code, or to what is wrong with it, in words that the model can act on."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from metainfer.agents.messages import Reply
+    from metainfer.ckb.models import UnitInterface
+
+_FENCE = re.compile(r"^[ ]{0,3}(`{3,}|~{3,})[ ]*([\w+-]*)[^\n]*\n(.*?)^[ ]{0,3}\1[ ]*$", re.MULTILINE | re.DOTALL)
+_OPEN_FENCE = re.compile(r"^[ ]{0,3}`{3,}", re.MULTILINE)
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The code, or complaints about its form."""
+
+    code: str = ""
+    complaints: Sequence[str] = ()
+
+
+def read_answer(reply: Reply, units: Sequence[UnitInterface]) -> Answer:
+    """Take the code out of an answer and hold it against the interface."""
+    if reply.is_cut_off:
+        return Answer(complaints=["the answer was cut off at its limit before the file ended; write a shorter file"])
+    code = _code(reply.text, [unit.name for unit in units])
+    if code is None:
+        return Answer(complaints=["the answer must hold exactly one ```python code block with the whole file"])
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError) as error:
+        line = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        return Answer(complaints=[f"the file is not Python{line}: {getattr(error, 'msg', error)}"])
+    return Answer(code, list(_interface_complaints(tree, units)))
+
+
+def _code(text: str, units: Sequence[str]) -> str | None:
+    """The one block that defines all units; the only block; or the whole text if it is nothing but code."""
+    blocks = [match[3] for match in _FENCE.finditer(text)]
+    whole = [block for block in blocks if set(units) <= _defined(block)]
+    chosen = whole or blocks
+    if len(chosen) == 1:
+        return chosen[0]
+    if not blocks and not _OPEN_FENCE.search(text) and set(units) <= _defined(text):
+        return text
+    return None
+
+
+def _defined(text: str) -> set[str]:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return set()
+    return {node.name for node in tree.body if isinstance(node, _Function | ast.ClassDef)}
+
+
+def _interface_complaints(tree: ast.Module, units: Sequence[UnitInterface]) -> Iterator[str]:
+    defined = {node.name: node for node in tree.body if isinstance(node, _Function | ast.ClassDef)}
+    for unit in units:
+        wanted = next(n for n in ast.parse(unit.signature).body if getattr(n, "name", None) == unit.name)
+        given = defined.get(unit.name)
+        if given is None:
+            yield f"{unit.name} is not defined at the top of the file"
+        elif isinstance(wanted, ast.ClassDef) != isinstance(given, ast.ClassDef):
+            yield f"{unit.name} must be a {'class' if isinstance(wanted, ast.ClassDef) else 'function'}"
+        elif isinstance(wanted, ast.ClassDef) and isinstance(given, ast.ClassDef):
+            yield from _class_complaints(wanted, given)
+        elif isinstance(wanted, _Function) and isinstance(given, _Function):
+            yield from _parameter_complaints(wanted, given, unit.name)
+
+
+def _class_complaints(wanted: ast.ClassDef, given: ast.ClassDef) -> Iterator[str]:
+    """Methods that are missing or take other parameters. What a base class or a decorator adds is not looked for."""
+    methods = {node.name: node for node in given.body if isinstance(node, _Function)}
+    assigned = {
+        target.id
+        for node in given.body
+        for target in (node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)])
+        if isinstance(target, ast.Name)
+    }
+    for method in wanted.body:
+        if not isinstance(method, _Function):
+            continue
+        if method.name in methods:
+            yield from _parameter_complaints(method, methods[method.name], f"{wanted.name}.{method.name}")
+        elif not given.bases and not given.decorator_list and method.name not in assigned:
+            yield f"{wanted.name}.{method.name} is missing"
+
+
+def _parameter_complaints(wanted: _Function, given: _Function, name: str) -> Iterator[str]:
+    if _parameters(wanted) != _parameters(given):
+        yield f"{name} must take ({', '.join(_parameters(wanted))}), not ({', '.join(_parameters(given))})"
+
+
+def _parameters(function: _Function) -> list[str]:
+    arguments = function.args
+    names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
+    names += [f"*{arguments.vararg.arg}"] if arguments.vararg else ["*"] if arguments.kwonlyargs else []
+    names += [argument.arg for argument in arguments.kwonlyargs]
+    return names + ([f"**{arguments.kwarg.arg}"] if arguments.kwarg else [])

@@ -1,0 +1,90 @@
+"""What an implementer is told: contract, interfaces around it, deployment, and a reference if the spec allows one.
+
+Checks, gates and other units' bodies are not in it, and nothing here could reach them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from metainfer.agents.hygiene import as_data
+from metainfer.agents.messages import Message
+
+if TYPE_CHECKING:
+    from metainfer.ckb.models import Contract, UnitInterface
+    from metainfer.ckb.routing import Routing
+    from metainfer.generate.constants import Constant
+
+PROMPTS = Path(__file__).parent / "prompts"
+PROMPT_VERSION = 1
+"""Of all prompt files; part of an engine's inputs."""
+
+
+@dataclass(frozen=True)
+class Brief:
+    """One contract's units, to be written as one Python file."""
+
+    contract: Contract
+    module: str
+    """The file of the engine that the units will stand in, without `.py`."""
+    neighbours: Sequence[UnitInterface]
+    """Units of other contracts that these may use."""
+    constants: Sequence[Constant]
+    facts: Mapping[str, Any]
+    reference: str = ""
+    """Code that may be looked at; empty under the policy `none`."""
+
+    @property
+    def units(self) -> list[str]:
+        return [unit.name for unit in self.contract.units]
+
+
+def make_brief(
+    contract: Contract,
+    routing: Routing,
+    modules: Mapping[str, str],
+    constants: Sequence[Constant],
+    facts: Mapping[str, Any],
+    reference: str = "",
+) -> Brief:
+    """The brief of one routed contract. `modules`: unit name to module, from the blueprint."""
+    own = {unit.name for unit in contract.units}
+    words = set(re.findall(r"\w+", "\n".join([contract.semantics, *(unit.signature for unit in contract.units)])))
+    required = {unit.name for other in routing.contracts if other.id in contract.requires for unit in other.units}
+    neighbours = [
+        unit
+        for other in routing.contracts
+        for unit in other.units
+        if unit.name not in own and (unit.name in required or unit.name in words)
+    ]
+    return Brief(contract, modules[next(iter(own))], neighbours, constants, facts, reference)
+
+
+def implementer_prompt(brief: Brief) -> tuple[Message, ...]:
+    """The first two messages of an implementer's conversation."""
+    return (
+        Message(role="system", content=_render("implementer.system.md.j2", brief)),
+        Message(role="user", content=_render("implementer.task.md.j2", brief)),
+    )
+
+
+def feedback_prompt(brief: Brief, findings: Sequence[str]) -> Message:
+    """What is wrong with the last answer."""
+    return Message(role="user", content=_render("implementer.feedback.md.j2", brief, findings=findings))
+
+
+def _render(template: str, brief: Brief, **values: Any) -> str:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(PROMPTS),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["data"] = as_data
+    return environment.get_template(template).render(brief=brief, **values)

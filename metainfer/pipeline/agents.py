@@ -1,0 +1,193 @@
+"""Lets a model write the units of an engine, contract by contract, and says what became of each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from metainfer.agents.brief import PROMPT_VERSION, Brief, make_brief
+from metainfer.agents.budget import STOP_FILE, Ledger, Limits, Price
+from metainfer.agents.client import ChatClient, Endpoint, EndpointError
+from metainfer.agents.implementer import Effort, Outcome, implement
+from metainfer.agents.replies import ReplyStore
+from metainfer.agents.transcript import Transcript
+from metainfer.errors import InputError, RefusedError
+from metainfer.generate.blueprint import UNIT_MODULES
+from metainfer.generate.constants import engine_constants
+from metainfer.generate.folding import fold
+from metainfer.generate.manifest import AgentRecord
+from metainfer.generate.written import WrittenUnits
+from metainfer.pipeline.unit_judge import UnitJudge, contracts_to_write
+
+if TYPE_CHECKING:
+    from metainfer.generate.inputs import EngineInputs
+    from metainfer.progress import Progress
+    from metainfer.sandbox import Sandbox
+
+
+class AgentSettings(BaseModel):
+    """All that decides what a model is asked; part of the engine's inputs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str
+    reference: Literal["none", "exemplars"] = "none"
+    rounds: int = Field(default=2, ge=0)
+    samples: int = Field(default=0, ge=0)
+    temperature: float = Field(default=0.7, ge=0, le=2)
+    max_tokens: int = Field(default=4096, ge=1)
+    only: tuple[str, ...] = ()
+    """Contracts whose units are written; the others come from their exemplars. Empty is all."""
+    fallback: Literal["exemplar", "none"] = "exemplar"
+    """What takes the place of units that could not be written."""
+    prompts: int = PROMPT_VERSION
+
+    @property
+    def effort(self) -> Effort:
+        return Effort(self.rounds, self.samples, self.temperature, self.max_tokens)
+
+
+@dataclass(frozen=True)
+class AgentAccess:
+    """Where the model is and what it may cost; no part of the inputs."""
+
+    base_url: str
+    api_key: str = field(default="", repr=False)
+    concurrency: int = 2
+    limits: Limits = field(default_factory=Limits)
+    per_contract: Limits = field(default_factory=Limits)
+    price: Price | None = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the model wrote that held, and what became of every contract."""
+
+    units: Sequence[WrittenUnits]
+    record: AgentRecord
+    outcomes: Sequence[Outcome]
+
+
+class NotWrittenError(RefusedError):
+    """Units could not be written within the effort and budget, and the spec allows nothing in their place."""
+
+
+def write_units(
+    inputs: EngineInputs,
+    settings: AgentSettings,
+    access: AgentAccess,
+    *,
+    folder: Path,
+    state: Path,
+    sandbox: Sandbox,
+    progress: Progress,
+) -> Written:
+    """Ask the model for every contract's units, judge them, and let it repair them.
+
+    `folder` gets the transcript; replies and the ledger of these inputs lie in `state`, so that a run that was cut off
+    goes on where it was and within the same budget. Raises EndpointError if the model cannot be reached, and
+    NotWrittenError where nothing may take the place of units that do not hold.
+    """
+    unknown = set(settings.only) - {contract.id for contract in inputs.routing.contracts if contract.units}
+    if unknown:
+        raise InputError(f"no contract of this engine is called {', '.join(sorted(unknown))}")
+    ledger = Ledger(
+        state / "ledgers" / f"{inputs.input_hash}.jsonl",
+        access.limits,
+        per_subject=access.per_contract,
+        price=access.price,
+        stop_file=state / STOP_FILE,
+    )
+    transcript = Transcript(folder / "transcript.jsonl", [access.api_key])
+    with_kernels = state / "kernels"
+    with_kernels.mkdir(parents=True, exist_ok=True)
+    judge = UnitJudge(inputs, sandbox, with_kernels)
+    outcomes = asyncio.run(_ask_for_all(inputs, settings, access, ledger, transcript, state, judge, progress))
+    units = [WrittenUnits(o.contract, _with_newline(o.code), "agents") for o in outcomes if o.code is not None]
+    missing = [outcome.contract for outcome in outcomes if outcome.code is None]
+    if missing and settings.fallback == "none":
+        raise NotWrittenError(
+            f"{settings.model} wrote no units that hold for {', '.join(missing)}; "
+            "allow more rounds or samples, or fallback: exemplar"
+        )
+    spent = ledger.spent()
+    record = AgentRecord(settings=settings.model_dump(mode="json"), tokens=spent.tokens, cost_usd=round(spent.usd, 6))
+    return Written(units, record, outcomes)
+
+
+async def _ask_for_all(
+    inputs: EngineInputs,
+    settings: AgentSettings,
+    access: AgentAccess,
+    ledger: Ledger,
+    transcript: Transcript,
+    state: Path,
+    judge: UnitJudge,
+    progress: Progress,
+) -> list[Outcome]:
+    client = ChatClient(
+        Endpoint(access.base_url, settings.model, access.api_key),
+        ledger=ledger,
+        replies=ReplyStore(state / "replies"),
+        transcript=transcript,
+        concurrency=access.concurrency,
+    )
+    async with client:
+        await _require_model(client, settings.model)
+
+        async def one(contract: str) -> Outcome:
+            step = f"write {contract}"
+            progress.start(step)
+            outcome = await implement(
+                brief_of(inputs, contract, settings), client, settings.model, judge, settings.effort
+            )
+            progress.done(step, _in_words(outcome))
+            return outcome
+
+        return list(await asyncio.gather(*map(one, contracts_to_write(inputs, settings.only))))
+
+
+async def _require_model(client: ChatClient, model: str) -> None:
+    """Notice a wrong name before anything is paid for, where the endpoint lists its models."""
+    served = await client.served_models()
+    if served and model not in served:
+        raise EndpointError(f"{client.endpoint.base_url} does not serve {model!r}, but {', '.join(served[:8])}")
+
+
+def brief_of(inputs: EngineInputs, contract_id: str, settings: AgentSettings) -> Brief:
+    """What the implementer of one contract is told."""
+    contract = next(c for c in inputs.routing.contracts if c.id == contract_id)
+    facts = inputs.facts.model_dump(mode="json")
+    constants = engine_constants(inputs.name, inputs.model_digest, inputs.model, inputs.limits)
+    reference = _exemplars(inputs, contract_id, facts) if settings.reference == "exemplars" else ""
+    return make_brief(contract, inputs.routing, UNIT_MODULES, constants, facts, reference)
+
+
+def _exemplars(inputs: EngineInputs, contract_id: str, facts: Mapping[str, Any]) -> str:
+    """The routed exemplars of a contract, folded for this deployment."""
+    routing = inputs.routing
+    paths = dict.fromkeys(
+        routing.exemplars[unit].path
+        for unit in UNIT_MODULES
+        if routing.by_unit[unit].id == contract_id and unit in routing.exemplars
+    )
+    folder = inputs.ckb_root / contract_id
+    return "\n\n".join(fold((folder / path).read_text("utf-8"), facts, path) for path in paths)
+
+
+def _with_newline(code: str | None) -> str:
+    text = code or ""
+    return text if text.endswith("\n") else f"{text}\n"
+
+
+def _in_words(outcome: Outcome) -> str:
+    tried = len(outcome.attempts)
+    if outcome.code is not None:
+        return f"holds, at attempt {tried}"
+    why = outcome.stopped or (outcome.attempts[-1].findings[0] if outcome.attempts else "no answer")
+    return f"does not hold after {tried} attempts: {why[:200]}"

@@ -1,0 +1,80 @@
+"""Judges one contract's written units while they are being written: assembled with everything else, then checked.
+
+The rest of the engine is scaffold: exemplars, in units that the writer never sees. What is judged here is judged again
+as a whole by every gate; this only finds faults early and says whose they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from metainfer.agents.brief import Brief
+from metainfer.gates.report import GateReport
+from metainfer.gates.static import static_gate
+from metainfer.gates.unit import unit_gate
+from metainfer.generate.assemble import AssemblyError
+from metainfer.generate.blueprint import UNIT_MODULES, package_name
+from metainfer.generate.inputs import EngineInputs
+from metainfer.generate.specializer import generate
+from metainfer.generate.written import WrittenUnits
+from metainfer.sandbox import Sandbox
+
+
+@dataclass(frozen=True)
+class UnitJudge:
+    """Judges files of code for the contracts of one engine, one at a time."""
+
+    inputs: EngineInputs
+    sandbox: Sandbox
+    kernels: Path
+    """Folder that keeps built kernels."""
+    mypy_cache: Path | None = None
+    seed: int = 0
+    _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+
+    async def __call__(self, brief: Brief, code: str) -> Sequence[str]:
+        """Findings about `code` for the brief's contract; empty if it holds."""
+        async with self._turn:
+            return await asyncio.to_thread(self.judge, brief.contract.id, code)
+
+    def judge(self, contract: str, code: str) -> list[str]:
+        """The same, waiting: assembly, then the static rules, then the contract's checks on fresh inputs."""
+        written = WrittenUnits(contract, code if code.endswith("\n") else f"{code}\n", "agents")
+        try:
+            engine = generate(self.inputs, [written])
+        except AssemblyError as error:
+            return [str(error).replace(written.path, "the file")]
+        with tempfile.TemporaryDirectory(prefix="metainfer-units-") as scratch:
+            folder = Path(scratch, self.inputs.name)
+            engine.write(folder)
+            report = static_gate(folder, self.sandbox, mypy_cache=self.mypy_cache)
+            if report.passed:
+                report = unit_gate(
+                    folder, self.inputs.ckb_root, self.sandbox, seed=self.seed, kernels=self.kernels, only=[contract]
+                )
+            return list(_in_words(report, folder, package_name(self.inputs.name)))
+
+
+def _in_words(report: GateReport, folder: Path, package: str) -> Iterator[str]:
+    """Findings for who wrote the code: the line instead of its number, for the assembled file has other lines."""
+    for finding in report.findings:
+        file, _, line = finding.where.rpartition(":")
+        figures = ", ".join(f"{name} {value}" for name, value in finding.figures.items())
+        words = f"{finding.message} ({figures})" if figures else finding.message
+        if file.startswith(f"{package}/") and line.isdigit():
+            lines = (folder / file).read_text("utf-8").splitlines()
+            if 0 < int(line) <= len(lines):
+                words = f"{words}: `{lines[int(line) - 1].strip()}`"
+        yield words
+    if not report.passed and not report.findings:
+        yield f"the {report.gate} gate could not judge it"
+
+
+def contracts_to_write(inputs: EngineInputs, only: Sequence[str]) -> list[str]:
+    """Ids of the contracts whose units an agent is to write, in the order of the engine's modules."""
+    in_order = list(dict.fromkeys(inputs.routing.by_unit[unit].id for unit in UNIT_MODULES))
+    return [contract for contract in in_order if not only or contract in only]
