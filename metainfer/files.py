@@ -5,11 +5,46 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from metainfer.errors import InputError
+
+MAX_TEXT_BYTES = 1 << 20
+"""No spec, contract, config or manifest that a person wrote or reads is larger."""
 _READ_BYTES = 1 << 20
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def open_regular(path: Path, name: str | None = None) -> BinaryIO:
+    """Open a file that somebody named, for reading. `name` is what errors call it (default: the path).
+
+    Never waits. Raises InputError for what has no end, such as a device or FIFO, and OSError as `open` does.
+    """
+    # Opening a FIFO would wait for a writer without O_NONBLOCK; for regular files the flag means nothing.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        kind = next((words for is_kind, words in _KINDS if is_kind(mode)), "no file")
+        raise InputError(f"{name or path}: is {kind}; name a regular file")
+    return os.fdopen(handle, "rb")
+
+
+def read_regular(path: Path, limit: int = MAX_TEXT_BYTES, name: str | None = None) -> bytes:
+    """The content of a file that somebody named. Raises InputError if it is larger than `limit`, or as above."""
+    with open_regular(path, name) as stream:
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise InputError(f"{name or path}: more than {limit:,} bytes; no file of this kind needs more")
+    return data
 
 
 def canonical_json(value: Any) -> bytes:

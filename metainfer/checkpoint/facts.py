@@ -12,9 +12,12 @@ from pydantic import BaseModel, ConfigDict
 from metainfer.checkpoint.layout import HEAD_NAME, expected_shapes
 from metainfer.checkpoint.tensors import INDEX_NAME, TensorInfo, tensor_index
 from metainfer.errors import InputError, RefusedError
+from metainfer.files import read_regular
 
 SourceDtype = Literal["fp32", "bf16", "fp16"]
 Architecture = Literal["qwen2", "qwen3"]
+_MAX_JSON_BYTES = 16 << 20
+"""A tokenizer_config.json lists every added token, a few hundred bytes each."""
 _DTYPES: dict[str, SourceDtype] = {"F32": "fp32", "BF16": "bf16", "F16": "fp16"}
 
 
@@ -271,7 +274,7 @@ def _flag(path: Path, config: Mapping[str, Any], key: str) -> bool:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(read_regular(path, _MAX_JSON_BYTES))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; a model folder needs it") from error
     except (ValueError, RecursionError) as error:

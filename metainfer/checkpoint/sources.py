@@ -16,7 +16,7 @@ from typing import Any
 from metainfer.checkpoint.facts import ModelFacts, read_facts
 from metainfer.checkpoint.tensors import INDEX_NAME, WEIGHTS_NAME, tensor_index
 from metainfer.errors import InputError, MachineError
-from metainfer.files import canonical_json, folder_digest, sha256_bytes, write_atomic
+from metainfer.files import canonical_json, folder_digest, read_regular, sha256_bytes, write_atomic
 from metainfer.progress import Progress
 from metainfer.spec.models import RandomSource, Source
 
@@ -119,10 +119,10 @@ def _random_config(source: RandomSource, base_dir: Path) -> dict[str, Any]:
         return source.config
     path = base_dir / source.config
     try:
-        config = json.loads(path.read_bytes())
+        config = json.loads(read_regular(path))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; paths in a spec are relative to the spec") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from error
     if not isinstance(config, dict):
         raise InputError(f"{path}: not a JSON object")
@@ -196,6 +196,8 @@ def copy_model(origin: Path, out: Path, progress: Progress) -> None:
     if missing := [name for name in _NEEDED if not (origin / name).is_file()]:
         raise InputError(f"{origin}: {', '.join(missing)}: no such file; a model folder needs it")
     names = [name for name in _TEXT_FILES if (origin / name).exists()]
+    if odd := [name for name in (*names, INDEX_NAME) if (origin / name).exists() and not (origin / name).is_file()]:
+        raise InputError(f"{origin}: {', '.join(odd)}: not a regular file")
     names += sorted({info.file for info in tensor_index(origin).values()} or {WEIGHTS_NAME})
     if (origin / INDEX_NAME).exists():
         names.append(INDEX_NAME)

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from metainfer.errors import InputError
+from metainfer.files import open_regular, read_regular
 
 WEIGHTS_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
 DTYPE_BYTES = {"F32": 4, "BF16": 2, "F16": 2, "I64": 8, "I32": 4, "I8": 1, "U8": 1}
 _MAX_HEADER_BYTES = 100_000_000
+_MAX_INDEX_BYTES = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def tensor_index(folder: Path) -> dict[str, TensorInfo]:
 
 def _weight_map(path: Path) -> dict[str, str]:
     try:
-        weight_map = json.loads(path.read_bytes())["weight_map"]
+        weight_map = json.loads(read_regular(path, _MAX_INDEX_BYTES))["weight_map"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{path}: not an index: {error!r}") from error
     if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(f, str) for f in weight_map.values()):
@@ -75,7 +77,7 @@ def _weight_map(path: Path) -> dict[str, str]:
 def _read_header(path: Path) -> dict[str, TensorInfo]:
     """The tensors of one file, which must fill it without gap or overlap, as the format demands."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             size = path.stat().st_size
             (length,) = struct.unpack("<Q", stream.read(8))
             if length > min(size - 8, _MAX_HEADER_BYTES):

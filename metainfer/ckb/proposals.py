@@ -33,8 +33,11 @@ from metainfer.ckb.editing import append_item, append_to_list, set_key, to_yaml
 from metainfer.ckb.store import CHECK_NAME, CONTRACT_NAME, MUTANTS_NAME, KnowledgeBase, KnowledgeError
 from metainfer.ckb.weakening import compare
 from metainfer.errors import ConflictError, InputError
-from metainfer.files import write_atomic
+from metainfer.files import read_regular, write_atomic
 from metainfer.spec.document import Document
+
+_MAX_BYTES = 8 << 20
+"""As much as one publication may hold."""
 
 
 class ProposalError(InputError):
@@ -59,7 +62,7 @@ class ProposedChange:
 def read_proposal(path: Path) -> Proposal:
     """A proposal kept as JSON. Raises ProposalError, with a line for each thing that is wrong."""
     try:
-        return Proposal.model_validate_json(path.read_bytes())
+        return Proposal.model_validate_json(read_regular(path, _MAX_BYTES))
     except OSError as error:
         raise ProposalError(f"{path}: {error.strerror}") from error
     except ValidationError as error:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from metainfer.ckb.models import LAYERS, Contract, ContractFile, Mutant, MutantsFile
 from metainfer.errors import InputError
-from metainfer.files import canonical_json, sha256_bytes
+from metainfer.files import MAX_TEXT_BYTES, canonical_json, sha256_bytes
 from metainfer.spec.document import Document, DocumentError
 
 CONTRACT_NAME, CHECK_NAME, MUTANTS_NAME = "contract.yaml", "check.py", "mutants.yaml"
@@ -79,7 +80,9 @@ def _contract_folders(root: Path, problems: list[str]) -> Iterator[Path]:
 def _load_contract(root: Path, folder: Path) -> Contract:
     document = Document.read(folder / CONTRACT_NAME)
     file = document.validate(ContractFile)
-    problems = [f"{path}: a link; knowledge is kept as plain files" for path in _files(folder) if path.is_symlink()]
+    if odd := list(_not_plain(folder)):
+        raise DocumentError(odd)  # before anything reads them: a device has no end
+    problems: list[str] = []
     expected = folder.relative_to(root).as_posix()
     if file.id != expected:
         problems.append(f"{document.where(['id'])}: id is {file.id}, but the folder is {expected}")
@@ -96,6 +99,17 @@ def _load_contract(root: Path, folder: Path) -> Contract:
     if problems:
         raise DocumentError(problems)
     return Contract(**file.model_dump(), digest=_digest(folder), mutants=mutants)
+
+
+def _not_plain(folder: Path) -> Iterator[str]:
+    for path in _files(folder):
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            yield f"{path}: a link; knowledge is kept as plain files"
+        elif not stat.S_ISREG(status.st_mode):
+            yield f"{path}: not a regular file; knowledge is kept as plain files"
+        elif status.st_size > MAX_TEXT_BYTES:
+            yield f"{path}: more than {MAX_TEXT_BYTES:,} bytes; no file of this kind needs more"
 
 
 def _check_problems(folder: Path, document: Document, file: ContractFile) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from metainfer.errors import InputError
-from metainfer.files import pretty_json, sha256_file
+from metainfer.files import pretty_json, read_regular, sha256_file
 
 MANIFEST_NAME = "manifest.json"
 EVIDENCE_NAME = "evidence.json"
@@ -98,7 +98,7 @@ def read_manifest(engine_dir: Path) -> Manifest:
     """Load and validate an engine's manifest. Raises InputError naming the file and the key."""
     path = engine_dir / MANIFEST_NAME
     try:
-        return Manifest.model_validate(json.loads(path.read_bytes()))
+        return Manifest.model_validate(json.loads(read_regular(path)))
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; {engine_dir} is not a generated engine") from error
     except (ValueError, ValidationError) as error:

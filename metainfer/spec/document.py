@@ -13,13 +13,13 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from metainfer.errors import InputError
+from metainfer.files import read_regular
 
 Model = TypeVar("Model", bound=BaseModel)
 Loc = tuple[int | str, ...]
 Place = tuple[int, int]
 """Line and column, from 1."""
 
-_MAX_BYTES = 1 << 20
 _MAX_DEPTH = 64
 _MAX_DIGITS = 300
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
@@ -51,11 +51,11 @@ class Document:
         """Parse a file. `name` is what errors call it (default: the path as given). Raises DocumentError."""
         shown = name or str(path)
         try:
-            raw = path.read_bytes()
+            raw = read_regular(path, name=shown)
         except OSError as error:
             raise DocumentError([f"{shown}: {error.strerror}"]) from error
-        if len(raw) > _MAX_BYTES:
-            raise DocumentError([f"{shown}: {len(raw):,} bytes; no file of this kind needs more than {_MAX_BYTES:,}"])
+        except InputError as error:
+            raise DocumentError([str(error)]) from error
         try:
             return cls.parse(raw.decode("utf-8-sig"), shown, lenient=lenient)
         except UnicodeDecodeError as error:
