@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from metainfer.errors import MachineError
-from metainfer.sandbox.bwrap import Bind, bwrap_arguments, drop_and_limit, require_bwrap, sandbox_uid
+from metainfer.sandbox.bwrap import Bind, arguments_in_files, drop_and_limit, require_bwrap, sandbox_uid
 from metainfer.sandbox.layout import HOME, JOB, PATH, TRUSTED, package_root
 from metainfer.sandbox.process import Child
 from metainfer.sandbox.records import Limits, SandboxResult
@@ -194,21 +194,14 @@ class Room:
         binds += [Bind(path.resolve(), f"/{name}") for name, path in self.read_only.items()]
         binds += [Bind(path.resolve(), f"/{name}", writable=True) for name, path in self.shared.items()]
         uid = sandbox_uid()
-        arguments = bwrap_arguments(binds, limits, uid)
-        # Through a file, for the command line of the first process is readable inside and would name our folders.
-        handle = os.memfd_create("bwrap-arguments")
-        try:
-            os.write(handle, b"".join(argument.encode() + b"\0" for argument in arguments))
-            os.lseek(handle, 0, os.SEEK_SET)
+        with arguments_in_files(binds, limits, uid) as (arguments, handles):
             return Child(
-                [str(require_bwrap()), "--args", str(handle), "--", *drop_and_limit(limits, uid, JOB), *command],
+                [str(require_bwrap()), *arguments, "--", *drop_and_limit(limits, uid, JOB), *command],
                 env=environment,
                 cwd=Path("/"),
                 sandboxed=True,
-                pass_fds=(handle,),
+                pass_fds=handles,
             )
-        finally:
-            os.close(handle)
 
 
 def _readable(source: Path, copy: Path) -> Path:

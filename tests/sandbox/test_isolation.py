@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from metainfer.errors import MachineError
-from metainfer.sandbox import Limits, Room, Sandbox, bwrap, layout
+from metainfer.sandbox import Limits, Room, Sandbox, bwrap, layout, seccomp
 
 
 @pytest.fixture
@@ -83,6 +83,32 @@ def test_there_are_no_capabilities_and_none_can_be_gained(room: Room) -> None:
     assert "CapPrm:\t0000000000000000" in status
     assert "NoNewPrivs:\t1" in status
     assert python(room, "import os; print(os.getuid() != 0)") == "True"
+
+
+_NAMESPACE_CALLS = """
+import ctypes, threading
+libc = ctypes.CDLL(None, use_errno=True)
+NEWUSER, SIGCHLD, CLONE, CLONE3 = 0x10000000, 17, 56, 435
+for name, call in (
+    ("unshare", lambda: libc.unshare(NEWUSER)),
+    ("clone", lambda: libc.syscall(CLONE, NEWUSER | SIGCHLD, 0, 0, 0, 0)),
+    ("clone3", lambda: libc.syscall(CLONE3, (ctypes.c_uint64 * 11)(NEWUSER, 0, 0, 0, SIGCHLD), 88)),
+):
+    print(name, call(), ctypes.get_errno())
+thread = threading.Thread(target=lambda: print("threads work"))
+thread.start(); thread.join()
+"""
+
+
+def test_no_user_namespace_can_be_made_in_which_to_mount_more_memory(room: Room) -> None:
+    assert not room.run(["unshare", "-Ur", "true"]).ok
+    said = python(room, _NAMESPACE_CALLS).splitlines()
+    assert said == ["unshare -1 1", "clone -1 1", "clone3 -1 38", "threads work"]
+
+
+def test_the_filter_of_an_unknown_machine_is_refused_by_name() -> None:
+    with pytest.raises(MachineError, match=r"knows x86_64 and aarch64, and this is riscv64"):
+        seccomp.filter_program("riscv64")
 
 
 def test_a_fork_bomb_stays_within_its_limit(room: Room) -> None:
@@ -218,15 +244,21 @@ def test_an_ordinary_user_is_isolated_by_a_user_namespace(room: Room) -> None:
     python_binds = layout.python_arguments()
     start = next(i for i in range(len(arguments)) if arguments[i : i + len(python_binds)] == python_binds)
     del arguments[start : start + len(python_binds)]
+    handle = seccomp.open_filter()
+    arguments += ["--seccomp", str(handle)]
     command = [str(bwrap.require_bwrap()), *arguments, "--", *bwrap.drop_and_limit(Limits(processes=20), None)]
-    script = "grep -E 'CapEff|NoNewPrivs' /proc/self/status; ls /home; for i in $(seq 40); do sleep 1 & done; wait"
+    script = "grep -E 'CapEff|NoNewPrivs' /proc/self/status; ls /home; unshare -Ur true || echo no namespace; "
+    script += "for i in $(seq 40); do sleep 1 & done; wait"
     result = subprocess.run(
         ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command, "sh", "-c", script],
         env={"PATH": layout.PATH},
         capture_output=True,
         text=True,
         check=False,
+        pass_fds=[handle],
     )
+    os.close(handle)
+    assert "no namespace" in result.stdout.splitlines()
     assert "CapEff:\t0000000000000000" in result.stdout, result.stderr
     assert "NoNewPrivs:\t1" in result.stdout
     assert "sandbox" in result.stdout.splitlines()
