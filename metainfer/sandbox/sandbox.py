@@ -174,8 +174,14 @@ class Room:
     ) -> Iterator[Child]:
         environment = self.environment(env)
         if not self.isolating:
-            child = Child(["prlimit", f"--fsize={limits.file_bytes}", "--core=0", "--", *command],
-                          env=environment, cwd=self.job, sandboxed=False)  # fmt: skip
+            child = Child(
+                ["prlimit", f"--fsize={limits.file_bytes}", "--core=0", "--", *command],
+                env=environment,
+                cwd=self.job,
+                sandboxed=False,
+                limits=limits,
+                writable=[self.job, *(bind.source for bind in extra), *self.shared.values()],
+            )
         else:
             child = self._isolated(command, limits, environment, extra)
         try:
@@ -200,6 +206,8 @@ class Room:
                 env=environment,
                 cwd=Path("/"),
                 sandboxed=True,
+                limits=limits,
+                writable=[bind.source for bind in binds if bind.writable],
                 pass_fds=handles,
             )
 

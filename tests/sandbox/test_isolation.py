@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from metainfer.errors import MachineError
-from metainfer.sandbox import Limits, Room, Sandbox, bwrap, layout, seccomp
+from metainfer.sandbox import Limits, Room, Sandbox, bwrap, layout, seccomp, watch
 
 
 @pytest.fixture
@@ -140,6 +140,67 @@ def test_memory_beyond_the_address_space_is_refused(room: Room) -> None:
 def test_the_scratch_space_is_bounded(room: Room) -> None:
     said = python(room, "open('/tmp/x', 'wb').write(bytes(8 << 20))", limits=Limits(scratch_bytes=1 << 20))
     assert "No space left" in said
+
+
+_WRITE_FOREVER = """
+import itertools, time
+for number in itertools.count():
+    open(f"{number}.bin", "wb").write(bytes(1 << 20))
+    time.sleep(0.002)
+"""
+
+
+def test_a_command_that_fills_its_job_folder_is_ended_with_bounded_damage(room: Room) -> None:
+    result = room.run([room.python, "-I", "-c", _WRITE_FOREVER], limits=Limits(job_bytes=32 << 20, wall_s=60))
+    assert not result.timed_out
+    assert result.explain().startswith("was ended: it wrote more than 32 MiB")
+    assert sum(file.stat().st_size for file in room.job.iterdir()) < 512 << 20
+
+
+def test_what_was_written_since_the_last_look_counts_too(room: Room) -> None:
+    result = room.run(["sh", "-c", "head -c 2000000 /dev/zero > big"], limits=Limits(job_bytes=1 << 20))
+    assert (result.rc, result.ok) == (0, False)
+    assert "more than 1 MiB" in result.exceeded
+
+
+def test_a_command_that_makes_files_without_end_is_ended(room: Room) -> None:
+    code = "import itertools\nfor n in itertools.count(): open(str(n), 'w')"
+    result = room.run([room.python, "-I", "-c", code], limits=Limits(job_files=500, wall_s=60))
+    assert "more than 500 files" in result.exceeded
+
+
+def test_files_cannot_be_hidden_below_a_path_too_long_to_follow(room: Room) -> None:
+    code = "import os\nfor n in range(30): os.mkdir('d' * 200); os.chdir('d' * 200)"
+    assert "cannot be measured" in room.run([room.python, "-I", "-c", code]).exceeded
+
+
+def test_a_disk_that_fills_unseen_ends_the_command(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that was deleted and is still open is in no folder, but its bytes are gone from the disk."""
+    free = iter([800 << 20])
+    usage = watch.shutil.disk_usage(room.job)
+    monkeypatch.setattr(watch.shutil, "disk_usage", lambda _: usage._replace(free=next(free, 50 << 20)))
+    assert "the disk had less than 100 MiB left" in room.run(["sleep", "60"]).exceeded
+
+
+def test_a_command_that_takes_memory_without_end_is_ended_and_said_so(room: Room) -> None:
+    code = "import time\nkept = []\nwhile True: kept.append(bytearray(8 << 20)); time.sleep(0.01)"
+    result = room.run([room.python, "-I", "-c", code], limits=Limits(memory_bytes=256 << 20, wall_s=60))
+    assert not result.timed_out
+    assert result.explain().startswith("was ended: it used more than 256 MiB of memory")
+
+
+def test_memory_of_all_its_processes_counts_together(room: Room) -> None:
+    hold = "import time; kept = bytearray(100 << 20); time.sleep(60)"
+    command = ["sh", "-c", f"for i in 1 2 3; do setsid {room.python} -I -c '{hold}' & done; wait"]
+    assert "of memory" in room.run(command, limits=Limits(memory_bytes=200 << 20, wall_s=60)).exceeded
+
+
+def test_a_machine_short_of_memory_ends_the_command_before_the_kernel_does(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    available = iter([4 << 30, 4 << 30])
+    monkeypatch.setattr(watch, "available_memory", lambda: next(available, 100 << 20))
+    assert "less than 512 MiB of memory left" in room.run(["sleep", "60"]).exceeded
 
 
 def test_a_command_out_of_time_leaves_no_process_behind(room: Room) -> None:
