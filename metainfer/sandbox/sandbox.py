@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from metainfer.errors import MachineError
+from metainfer.errors import InputError, MachineError
 from metainfer.sandbox.bwrap import Bind, arguments_in_files, drop_and_limit, require_bwrap, sandbox_uid
 from metainfer.sandbox.layout import HOME, JOB, PATH, TRUSTED, package_root
 from metainfer.sandbox.process import Child
@@ -155,12 +155,17 @@ class Room:
                 os.lchown(entry, uid, uid)
 
     def add(self, source: Path, name: str) -> str:
-        """Copy a file or folder into the job folder; returns its name inside."""
+        """Copy a file or folder into the job folder; returns its name inside.
+
+        InputError for a symbolic link in it, which would bring in what lies elsewhere.
+        """
+        if links := [entry for entry in (source, *source.rglob("*")) if entry.is_symlink()]:
+            raise InputError(f"{links[0]} is a symbolic link, and the sandbox gets no links; put the file itself there")
         target = self.job / name
         if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copyfile(source, target)
+            shutil.copyfile(source, target, follow_symlinks=False)
         self.give(target)
         return self.path("job", name)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from metainfer.errors import MachineError
+from metainfer.errors import InputError, MachineError
 from metainfer.sandbox import Limits, Room, Sandbox, bwrap, layout, seccomp, watch
 
 
@@ -245,6 +245,20 @@ def test_a_private_folder_is_shown_all_the_same(tmp_path: Path) -> None:
     (private / "note").chmod(0o600)
     with Sandbox().room({"private": private}) as room:
         assert room.run(["cat", room.path("private", "note")]).stdout == "for the sandbox"
+
+
+def test_a_link_does_not_bring_in_files_from_elsewhere(room: Room, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "code.py").write_text("pass\n")
+    secret = tmp_path / "secret"
+    secret.write_text("hunter2")
+    assert room.run(["cat", room.add(source, "plain") + "/code.py"]).stdout == "pass\n"
+    (source / "link").symlink_to(secret)
+    for linked in (source, source / "link"):
+        with pytest.raises(InputError, match="link is a symbolic link"):
+            room.add(linked, "copy")
+    assert not (room.job / "copy").exists()
 
 
 def test_a_shared_folder_keeps_what_was_written(tmp_path: Path) -> None:
