@@ -6,7 +6,6 @@ import os
 import shutil
 import stat
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from metainfer.errors import InputError, MachineError
 from metainfer.sandbox.bwrap import Bind, arguments_in_files, drop_and_limit, require_bwrap, sandbox_uid
+from metainfer.sandbox.folders import own_folder
 from metainfer.sandbox.layout import HOME, JOB, PATH, TRUSTED, package_root
 from metainfer.sandbox.process import Child
 from metainfer.sandbox.records import Limits, SandboxResult
@@ -61,8 +61,8 @@ class Sandbox:
         Raises MachineError if there must be a sandbox and none can be had.
         """
         isolating = self.isolating
-        with tempfile.TemporaryDirectory(prefix="metainfer-job-", ignore_cleanup_errors=True) as folder:
-            job, copies = Path(folder, "job"), Path(folder, "shown")
+        with own_folder("job") as folder:
+            job, copies = folder / "job", folder / "shown"
             job.mkdir()
             copies.mkdir()
             dropping = isolating and sandbox_uid() is not None
@@ -138,15 +138,15 @@ class Room:
         outlives the server: the kernel ends the sandbox with the thread that started it.
         """
         # A socket's path may have 108 bytes at most, so it gets a short one of its own.
-        with tempfile.TemporaryDirectory(prefix="mi-", ignore_cleanup_errors=True) as folder:
-            self.give(Path(folder))
-            socket_dir = "/relay" if self.isolating else folder
+        with own_folder("net") as folder:
+            self.give(folder)
+            socket_dir = "/relay" if self.isolating else str(folder)
             root = TRUSTED if self.isolating else str(package_root().parent)
             script = f"{root}/metainfer/sandbox/relay.py"
             relay = [self.python, "-I", "-S", script, f"{socket_dir}/http", str(port), "--", *command]
-            extra = [Bind(Path(folder), "/relay", writable=True)]
+            extra = [Bind(folder, "/relay", writable=True)]
             with self._start(relay, limits or Limits(), env, extra) as child:
-                yield from serving(child, Path(folder, "http"), port)
+                yield from serving(child, folder / "http", port)
 
     def give(self, path: Path) -> None:
         """Let commands write `path` and what is in it."""
