@@ -7,6 +7,7 @@ bytes in both directions, and ref transactions.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -110,9 +111,33 @@ class Repository:
         return done.stdout.decode().strip() or None if done.returncode == 0 else None
 
     def refs(self, prefix: str) -> dict[str, str]:
-        """Refs below `prefix` (given without a trailing slash) → the object each one holds."""
-        lines = self.read("for-each-ref", "--format=%(objectname) %(refname)", prefix).decode().splitlines()
+        """Refs at or below `prefix` (given without a trailing slash) → the object each one holds.
+
+        GitError naming a ref whose file holds no object name: Git passes such a ref over, as if it were not there.
+        """
+        arguments = ("for-each-ref", "--format=%(objectname) %(refname)", prefix)
+        done = self._run(arguments, b"", None)
+        if done.returncode:
+            raise self._error(arguments, done)
+        if broken := re.search(rb"ignoring broken ref (\S+)", done.stderr):
+            ref = broken.group(1).decode(errors="replace")
+            raise GitError(f"{ref} in {self.git_dir} is broken. {self.how_to_put_back(ref)}")
+        lines = done.stdout.decode().splitlines()
         return {name: sha for sha, _, name in (line.partition(" ") for line in lines)}
+
+    def how_to_put_back(self, ref: str) -> str:
+        """What a person does about a ref that was damaged or removed by hand."""
+        git = f"git --git-dir={self.git_dir}"
+        return (
+            f"To put it back: remove the file {self.git_dir / ref} if there is one, find the newest commit that it held "
+            f"with `{git} fsck --unreachable` (the subject of a pull request's record starts with its #number), "
+            f"then `{git} update-ref {ref} COMMIT`"
+        )
+
+    def kind_of(self, sha: str) -> str:
+        """`commit`, `tree`, `blob` or `tag`; `missing object` if there is none of that id."""
+        done = self._run(["cat-file", "-t", sha], b"", None)
+        return done.stdout.decode().strip() if done.returncode == 0 else "missing object"
 
     def blobs(self, specs: Sequence[str]) -> list[bytes | None]:
         """Contents of blobs named by id or `commit:path`, in the order asked; None where there is no such blob."""
