@@ -129,8 +129,8 @@ class Repository:
         """What a person does about a ref that was damaged or removed by hand."""
         git = f"git --git-dir={self.git_dir}"
         return (
-            f"To put it back: remove the file {self.git_dir / ref} if there is one, find the newest commit that it held "
-            f"with `{git} fsck --unreachable` (the subject of a pull request's record starts with its #number), "
+            f"To put it back: remove the file {self.git_dir / ref} if there is one, find the newest commit that it "
+            f"held with `{git} fsck --unreachable` (the subject of a pull request's record starts with its #number), "
             f"then `{git} update-ref {ref} COMMIT`"
         )
 
@@ -239,8 +239,8 @@ class Repository:
         done = self._mutate(arguments, "".join(lines).encode(), None)
         if done.returncode == 0:
             return True
-        if b"; cannot create" in done.stderr:
-            # A branch named like a folder of ours (or the reverse): looking again will not help.
+        if b"; cannot create" in done.stderr or _cannot_write(done.stderr):
+            # A branch named like a folder of ours (or the reverse), or no place to write: looking again will not help.
             raise self._error(arguments, done)
         # Git says "cannot lock ref" for a wrong old value, an existing ref, and a lock held by another process.
         if b"cannot lock ref" in done.stderr or b"Unable to create" in done.stderr or b".lock" in done.stderr:
@@ -265,6 +265,24 @@ class Repository:
     ) -> subprocess.CompletedProcess[bytes]:
         return run_git([f"--git-dir={self.git_dir}", *arguments], stdin=stdin, extra=extra)
 
-    def _error(self, arguments: Sequence[str], done: subprocess.CompletedProcess[bytes]) -> GitError:
+    def _error(self, arguments: Sequence[str], done: subprocess.CompletedProcess[bytes]) -> MetainferError:
         said = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
+        if _cannot_write(done.stderr):
+            return MachineError(
+                f"{self.git_dir}: Git may not read or write there ({said}); see to its permissions and disk"
+            )
         return GitError(f"git {arguments[0]} failed in {self.git_dir}: {said}")
+
+
+def _cannot_write(said: bytes) -> bool:
+    """Whether Git says that the machine, and not the repository, stands in the way of a change."""
+    return any(
+        words in said
+        for words in (
+            b"Permission denied",
+            b"insufficient permission",
+            b"Read-only file system",
+            b"No space left on device",
+            b"quota exceeded",
+        )
+    )
