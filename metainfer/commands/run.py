@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,7 +96,8 @@ def describe(result: RunResult) -> str:
         mark = "[red]WEAKENS[/] " if change.weakens else ""
         lines.append(f"  {mark}{escape(change.path)}: {escape(change.words)}")
     number = result.outcome.number if result.outcome else None
-    where = f"pull request #{number}: " if number else ""
+    told = number is None or re.search(rf"pull request #{number}\b", result.message)
+    where = "" if told else f"pull request #{number}: "
     lines.append(f"[bold]{result.engine}[/]: {result.status}. {where}{escape(result.message)}")
     if result.run_folder:
         lines.append(f"run folder: {escape(str(result.run_folder))}")

@@ -10,6 +10,8 @@ from metainfer.forge.plumbing import run_git
 from metainfer.forge.protocol import Identity
 
 _UNSAFE = re.compile(r"[<>\n\r\0]")
+_DROPPED_BY_GIT = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
+"""What Git takes off both ends of a name."""
 
 
 def identify(repo_root: Path, given: str | None = None) -> Identity:
@@ -21,14 +23,17 @@ def identify(repo_root: Path, given: str | None = None) -> Identity:
     email = git_config(repo_root, "user.email")
     if given is None:
         if not email:
-            raise InputError('Git does not know who you are: set `git config user.email`, or say it with --as "EMAIL"')
+            raise InputError(
+                "Git does not know who you are: set `git config user.name NAME` and `git config user.email EMAIL`, "
+                "or say it with --as 'NAME <EMAIL>'"
+            )
         return _checked(Identity(name or email, email))
     if given.startswith("@"):
         return _checked(Identity(name or given, email or "nobody@localhost", given))
     full = re.fullmatch(r"\s*(.*?)\s*<([^<>]+)>\s*", given)
     named, address = (full.group(1), full.group(2)) if full else ("", given.strip())
     if not re.fullmatch(r"[^@\s]+@[^@\s]+", address):
-        raise InputError(f"--as {given!r}: give an e-mail address, 'Name <address>', or an @handle")
+        raise InputError(f"--as {given!a}: give an e-mail address, 'Name <address>', or an @handle")
     return _checked(Identity(named or (name if address == email and name else address), address))
 
 
@@ -40,6 +45,18 @@ def git_config(repo_root: Path, key: str) -> str | None:
 
 def _checked(who: Identity) -> Identity:
     for value in (who.name, who.email, who.handle or ""):
+        require_text(value, "a name or address")
         if _UNSAFE.search(value):
             raise InputError(f"{value!r} cannot stand in a commit: it holds <, > or a line break")
+    if not who.name.strip(_DROPPED_BY_GIT):
+        raise InputError(f"{who.name!r} is no name that Git keeps: give one with a letter, as in --as 'NAME <EMAIL>'")
     return who
+
+
+def require_text(value: str, what: str) -> str:
+    """`value`, if it can be stored as UTF-8: bytes that the terminal sent in another encoding cannot. InputError."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{what} is not text in UTF-8: {value!a}; set the terminal to UTF-8") from None
+    return value

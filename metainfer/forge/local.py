@@ -15,6 +15,7 @@ from typing import Literal, TypeVar
 from metainfer.errors import ConflictError, InputError
 from metainfer.forge import merging
 from metainfer.forge.evidence import MANIFEST, input_hash_of
+from metainfer.forge.identity import require_text
 from metainfer.forge.lifecycle import Action, Decision, Situation, decide
 from metainfer.forge.markers import INPUT_HASH, branch_of, read_marker, read_trailers
 from metainfer.forge.paths import check_engine_name, check_request, engine_folder
@@ -148,6 +149,9 @@ class LocalForge:
     # Reviewing
 
     def comment(self, number: int, by: Identity, text: str) -> PullRequest:
+        if not require_text(text, "the comment").strip():
+            raise InputError("the comment is empty; write what you want to say")
+
         def add(pull: PullRequest) -> PullRequest:
             note = Comment(by=by.label, at=now(), text=text, head=pull.head)
             return pull.model_copy(update={"comments": (*pull.comments, note), "updated": now()})
@@ -155,7 +159,7 @@ class LocalForge:
         return self._change(number, f"comment by {by.label}", by, add)
 
     def approve(self, number: int, by: Identity, head: str | None = None) -> PullRequest:
-        if by.label == BOT.label or by.email == BOT.email:
+        if by.is_same_person(BOT):
             raise InputError("the bot cannot approve its own pull requests; approve as a person")
 
         def add(pull: PullRequest) -> PullRequest:
@@ -169,6 +173,8 @@ class LocalForge:
         return self._change(number, f"approved by {by.label}", by, add)
 
     def close(self, number: int, by: Identity, comment: str | None = None) -> PullRequest:
+        comment = require_text(comment, "the comment").strip() if comment else None
+
         def shut(pull: PullRequest) -> PullRequest:
             if pull.state == "closed":
                 return pull

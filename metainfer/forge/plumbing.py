@@ -7,6 +7,7 @@ bytes in both directions, and ref transactions.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -110,9 +111,33 @@ class Repository:
         return done.stdout.decode().strip() or None if done.returncode == 0 else None
 
     def refs(self, prefix: str) -> dict[str, str]:
-        """Refs below `prefix` (given without a trailing slash) → the object each one holds."""
-        lines = self.read("for-each-ref", "--format=%(objectname) %(refname)", prefix).decode().splitlines()
+        """Refs at or below `prefix` (given without a trailing slash) → the object each one holds.
+
+        GitError naming a ref whose file holds no object name: Git passes such a ref over, as if it were not there.
+        """
+        arguments = ("for-each-ref", "--format=%(objectname) %(refname)", prefix)
+        done = self._run(arguments, b"", None)
+        if done.returncode:
+            raise self._error(arguments, done)
+        if broken := re.search(rb"ignoring broken ref (\S+)", done.stderr):
+            ref = broken.group(1).decode(errors="replace")
+            raise GitError(f"{ref} in {self.git_dir} is broken. {self.how_to_put_back(ref)}")
+        lines = done.stdout.decode().splitlines()
         return {name: sha for sha, _, name in (line.partition(" ") for line in lines)}
+
+    def how_to_put_back(self, ref: str) -> str:
+        """What a person does about a ref that was damaged or removed by hand."""
+        git = f"git --git-dir={self.git_dir}"
+        return (
+            f"To put it back: remove the file {self.git_dir / ref} if there is one, find the newest commit that it "
+            f"held with `{git} fsck --unreachable` (the subject of a pull request's record starts with its #number), "
+            f"then `{git} update-ref {ref} COMMIT`"
+        )
+
+    def kind_of(self, sha: str) -> str:
+        """`commit`, `tree`, `blob` or `tag`; `missing object` if there is none of that id."""
+        done = self._run(["cat-file", "-t", sha], b"", None)
+        return done.stdout.decode().strip() if done.returncode == 0 else "missing object"
 
     def blobs(self, specs: Sequence[str]) -> list[bytes | None]:
         """Contents of blobs named by id or `commit:path`, in the order asked; None where there is no such blob."""
@@ -214,8 +239,8 @@ class Repository:
         done = self._mutate(arguments, "".join(lines).encode(), None)
         if done.returncode == 0:
             return True
-        if b"; cannot create" in done.stderr:
-            # A branch named like a folder of ours (or the reverse): looking again will not help.
+        if b"; cannot create" in done.stderr or _cannot_write(done.stderr):
+            # A branch named like a folder of ours (or the reverse), or no place to write: looking again will not help.
             raise self._error(arguments, done)
         # Git says "cannot lock ref" for a wrong old value, an existing ref, and a lock held by another process.
         if b"cannot lock ref" in done.stderr or b"Unable to create" in done.stderr or b".lock" in done.stderr:
@@ -240,6 +265,24 @@ class Repository:
     ) -> subprocess.CompletedProcess[bytes]:
         return run_git([f"--git-dir={self.git_dir}", *arguments], stdin=stdin, extra=extra)
 
-    def _error(self, arguments: Sequence[str], done: subprocess.CompletedProcess[bytes]) -> GitError:
+    def _error(self, arguments: Sequence[str], done: subprocess.CompletedProcess[bytes]) -> MetainferError:
         said = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
+        if _cannot_write(done.stderr):
+            return MachineError(
+                f"{self.git_dir}: Git may not read or write there ({said}); see to its permissions and disk"
+            )
         return GitError(f"git {arguments[0]} failed in {self.git_dir}: {said}")
+
+
+def _cannot_write(said: bytes) -> bool:
+    """Whether Git says that the machine, and not the repository, stands in the way of a change."""
+    return any(
+        words in said
+        for words in (
+            b"Permission denied",
+            b"insufficient permission",
+            b"Read-only file system",
+            b"No space left on device",
+            b"quota exceeded",
+        )
+    )

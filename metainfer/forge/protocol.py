@@ -52,6 +52,11 @@ class Identity:
         """What records and code-owner rules know this person by."""
         return self.handle or self.email
 
+    def is_same_person(self, other: Identity) -> bool:
+        """Whether the two have a label or address in common, in whatever case: mail hosts do not tell cases apart."""
+        mine, theirs = ({who.label.casefold(), who.email.casefold()} for who in (self, other))
+        return not mine.isdisjoint(theirs)
+
 
 BOT = Identity("metainfer bot", "bot@metainfer.invalid")
 """Commits on a bot branch carry this committer; anything else on it is a person's work and is left alone."""

@@ -7,6 +7,7 @@ taken out of it. Each commit also has the head it speaks of as a parent, so that
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -43,15 +44,19 @@ class PullStore:
     def all(self) -> list[Recorded]:
         """Every pull request, by number. A listing made while others write may skip one; such a listing is redone."""
         for _ in range(_READS):
-            refs = {int(name.rsplit("/", 1)[1]): sha for name, sha in self.repo.refs(PULLS).items()}
-            if sorted(refs) == list(range(1, len(refs) + 1)):
-                return self._load([refs[number] for number in sorted(refs)])
-        raise GitError(f"{PULLS} in {self.repo.git_dir} has gaps: a pull request's ref was removed by hand")
+            refs = self.repo.refs(PULLS)
+            by_number = {self._number(ref): ref for ref in refs}
+            gaps = set(range(1, max(by_number, default=0) + 1)) - by_number.keys()
+            if not gaps:
+                return self._load([(by_number[number], refs[by_number[number]]) for number in sorted(by_number)])
+        missing = f"{PULLS}/{min(gaps)}"
+        raise GitError(f"{missing} in {self.repo.git_dir} was removed by hand. {self.repo.how_to_put_back(missing)}")
 
     def get(self, number: int) -> Recorded | None:
         """One pull request; None if the number is not taken."""
-        sha = self.repo.commit_at(f"{PULLS}/{number}") if number > 0 else None
-        return self._load([sha])[0] if sha else None
+        ref = f"{PULLS}/{number}"
+        sha = self.repo.refs(ref).get(ref)
+        return self._load([(ref, sha)])[0] if sha else None
 
     def change(
         self, pull: PullRequest, previous: str | None, what: str, by: Identity, keep: Sequence[str] = ()
@@ -73,19 +78,40 @@ class PullStore:
         commit = self.repo.write_commit(tree, parents, f"#{pull.number}: {what}\n", by)
         return RefUpdate(f"{PULLS}/{pull.number}", commit, previous)
 
-    def _load(self, shas: Sequence[str]) -> list[Recorded]:
-        blobs = self.repo.blobs([f"{sha}:{name}" for sha in shas for name in _FILES])
-        return [
-            Recorded(_decode(sha, blobs[at * len(_FILES) : (at + 1) * len(_FILES)]), sha) for at, sha in enumerate(shas)
-        ]
+    def _number(self, ref: str) -> int:
+        name = ref.removeprefix(f"{PULLS}/")
+        if not re.fullmatch(r"[1-9][0-9]*", name):
+            git = f"git --git-dir={self.repo.git_dir}"
+            raise GitError(
+                f"{ref} in {self.repo.git_dir} is in the place of pull requests, and {name!a} is not a pull request's "
+                f"number; move it elsewhere, or remove it with `{git} update-ref -d {ref}`"
+            )
+        return int(name)
+
+    def _load(self, refs: Sequence[tuple[str, str]]) -> list[Recorded]:
+        """The records that `refs`, pairs of name and commit, hold."""
+        blobs = self.repo.blobs([f"{sha}:{name}" for _, sha in refs for name in _FILES])
+        width = len(_FILES)
+        return [self._recorded(ref, sha, blobs[at * width : (at + 1) * width]) for at, (ref, sha) in enumerate(refs)]
+
+    def _recorded(self, ref: str, sha: str, blobs: Sequence[bytes | None]) -> Recorded:
+        try:
+            return Recorded(_decode(blobs), sha)
+        except ValueError as error:
+            kind = self.repo.kind_of(sha)
+            problem = str(error).splitlines()[0] if kind == "commit" else "it should be a commit"
+            raise GitError(
+                f"{ref} in {self.repo.git_dir} holds {sha[:12]}, a {kind} that is not a pull request's record "
+                f"({problem}). {self.repo.how_to_put_back(ref)}"
+            ) from error
 
 
-def _decode(sha: str, blobs: Sequence[bytes | None]) -> PullRequest:
-    try:
-        pull, body, comments, reviews = (blob or b"" for blob in blobs)
-        record: dict[str, Any] = json.loads(pull)
-        return PullRequest.model_validate(
-            {**record, "body": body.decode(), "comments": json.loads(comments), "reviews": json.loads(reviews)}
-        )
-    except ValueError as error:
-        raise GitError(f"commit {sha} is not a pull request's record: {error}") from error
+def _decode(blobs: Sequence[bytes | None]) -> PullRequest:
+    """The pull request that the files of a record describe. ValueError if they do not."""
+    if missing := [name for name, blob in zip(_FILES, blobs, strict=True) if blob is None]:
+        raise ValueError(f"it has no {missing[0]}")
+    pull, body, comments, reviews = (blob or b"" for blob in blobs)
+    record: dict[str, Any] = json.loads(pull)
+    return PullRequest.model_validate(
+        {**record, "body": body.decode(), "comments": json.loads(comments), "reviews": json.loads(reviews)}
+    )

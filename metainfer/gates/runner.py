@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from metainfer.errors import InputError
 from metainfer.gates.report import GateLog, GateReport, reproduction, run_gate
+from metainfer.sandbox.folders import unwinding_on_signals
 
 if TYPE_CHECKING:
     from metainfer.checkpoint.sources import ModelFolder
@@ -42,7 +43,10 @@ def run_gates(
         raise InputError(f"there is no gate named {', '.join(unknown)}; gates are {', '.join(GATES)}")
     if not gates:
         raise InputError(f"no gate was asked for; gates are {', '.join(GATES)}")
-    with tempfile.TemporaryDirectory(prefix="metainfer-kernels-", ignore_cleanup_errors=True) as kernels:
+    with (
+        unwinding_on_signals(),
+        tempfile.TemporaryDirectory(prefix="metainfer-kernels-", ignore_cleanup_errors=True) as kernels,
+    ):
         makers = _makers(engine_dir, spec, model, ckb_root, sandbox, seed, mypy_cache, Path(kernels))
         reports: list[GateReport] = []
         for name in (gate for gate in GATES if gate in gates):

@@ -49,7 +49,7 @@ def release(
     commit = forge.last_change(f"refs/heads/{base}", folder)
     after = _engine_at(forge, engine, commit) if commit else None
     if commit is None or after is None:
-        raise ReleaseRefusedError(f"{folder} is not on {base}; merge its pull request first")
+        raise ReleaseRefusedError(_not_there(forge, engine, base))
     if after.problems:
         listed = "\n".join(f"  - {problem}" for problem in after.problems)
         raise ReleaseRefusedError(f"{engine} at {commit[:12]} cannot be released:\n{listed}")
@@ -109,6 +109,18 @@ def _engine_at(forge: Forge, engine: str, commit: str) -> EngineTree | None:
     folder = engine_folder(engine)
     files = {path.removeprefix(folder): data for path, data in forge.read_tree(commit, folder).items()}
     return examine(engine, files) if files else None
+
+
+def _not_there(forge: Forge, engine: str, base: str) -> str:
+    """Why an engine that is not on the base cannot be released, what could be, and what to do."""
+    there = sorted({path.split("/")[1] for path in forge.read_tree(f"refs/heads/{base}", "engines") if "/" in path})
+    pull = forge.find_open(engine, base)
+    todo = (
+        f"it waits in pull request #{pull.number}: merge that first"
+        if pull
+        else "an engine can be released once its pull request is merged"
+    )
+    return f"{engine} is not on {base}; {todo}. Engines on {base}: {', '.join(there) or 'none'}"
 
 
 def _message(engine: str, version: Version, tree: EngineTree, reasons: Sequence[Reason]) -> str:

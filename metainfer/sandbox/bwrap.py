@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,6 +18,7 @@ from pathlib import Path
 from metainfer.errors import MachineError
 from metainfer.sandbox.layout import HOME, python_arguments, scratch_arguments, system_arguments
 from metainfer.sandbox.records import Limits
+from metainfer.sandbox.seccomp import memory_file, open_filter
 
 _DYNAMIC_USERS = (61184, 65519)
 """The range that systemd sets aside for users made up at run time; nobody owns files or processes there."""
@@ -57,6 +60,22 @@ def sandbox_uid() -> int | None:
     return first + os.getpid() % (last - first) if os.geteuid() == 0 else None
 
 
+@contextmanager
+def arguments_in_files(binds: list[Bind], limits: Limits, uid: int | None) -> Iterator[tuple[list[str], list[int]]]:
+    """What to say to bwrap before the command, and the file descriptors that it then reads.
+
+    Through files, for the command line of the first process is readable inside and would name our folders.
+    """
+    handles = [open_filter()]
+    try:
+        arguments = [*bwrap_arguments(binds, limits, uid), "--seccomp", str(handles[0])]
+        handles.append(memory_file("bwrap-arguments", b"".join(word.encode() + b"\0" for word in arguments)))
+        yield ["--args", str(handles[1])], handles
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
 def bwrap_arguments(binds: list[Bind], limits: Limits, uid: int | None) -> list[str]:
     """Everything between `bwrap` and the command."""
     arguments = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
@@ -96,17 +115,18 @@ def require_bwrap() -> Path:
     bwrap = find_bwrap()
     limits = Limits()
     uid = sandbox_uid()
-    command = [str(bwrap), *bwrap_arguments([], limits, uid), "--", *drop_and_limit(limits, uid), "true"]
     try:
-        result = subprocess.run(
-            command,
-            env={"PATH": "/usr/bin:/bin"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
+        with arguments_in_files([], limits, uid) as (arguments, handles):
+            result = subprocess.run(
+                [str(bwrap), *arguments, "--", *drop_and_limit(limits, uid), "true"],
+                env={"PATH": "/usr/bin:/bin"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
+                pass_fds=handles,
+            )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise MachineError(f"no sandbox: {bwrap} does not start: {error}") from error
     if result.returncode != 0:

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from metainfer.sandbox.records import TIMED_OUT_RC, SandboxResult
+from metainfer.sandbox.records import TIMED_OUT_RC, Limits, SandboxResult
+from metainfer.sandbox.watch import Watch
 
 _TAIL_BYTES = 64 << 10
 _READ_BYTES = 64 << 10
@@ -54,8 +55,11 @@ class Child:
         env: Mapping[str, str],
         cwd: Path | None,
         sandboxed: bool,
+        limits: Limits,
+        writable: Sequence[Path],
         pass_fds: Sequence[int] = (),
     ) -> None:
+        """`writable`: the folders whose size is held to `limits`."""
         self.sandboxed = sandboxed
         self._began = time.monotonic()
         self.process = subprocess.Popen(
@@ -72,6 +76,13 @@ class Child:
         assert self.process.stderr is not None
         self.stdout = Tail(self.process.stdout)
         self.stderr = Tail(self.process.stderr)
+        _offer_first_when_memory_ends(self.process.pid)
+        self._watch = Watch(self.process.pid, limits, writable, self._kill_group)
+
+    @property
+    def exceeded(self) -> str:
+        """The limit for which it was ended, in words; empty if none."""
+        return self._watch.exceeded
 
     def wait(self, timeout_s: float) -> SandboxResult:
         """Wait for the end; past `timeout_s`, or when the caller is interrupted, kill it and all that it started."""
@@ -89,13 +100,25 @@ class Child:
             timed_out=timed_out,
             seconds=time.monotonic() - self._began,
             sandboxed=self.sandboxed,
+            exceeded=self.exceeded,
         )
 
     def kill(self) -> None:
-        """Kill the group. In a sandbox its first process dies with bwrap, and with that one all others."""
+        """Kill it and all that it started."""
+        self._kill_group()
+        self._watch.stop()
+
+    def _kill_group(self) -> None:
+        """In a sandbox its first process dies with bwrap, and with that one all others."""
         if self.sandboxed and self.process.poll() is not None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(_KILL_WAIT_S)
+
+
+def _offer_first_when_memory_ends(pid: int) -> None:
+    """Should memory run out between two looks at it, let the kernel end the command and not the session around it."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/oom_score_adj").write_text("1000", encoding="ascii")

@@ -22,6 +22,12 @@ class Limits:
     scratch_bytes: int = 2 * _GIB
     """Size of the memory-backed /tmp and home."""
     open_files: int = 4096
+    memory_bytes: int | None = None
+    """All processes together, less what lies in /tmp and home; None: what the machine has available, less a reserve."""
+    job_bytes: int = 8 * _GIB
+    """All files together in the job folder and other writable folders that lie on a disk."""
+    job_files: int = 100_000
+    """Entries of those folders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +43,19 @@ class SandboxResult:
     seconds: float
     sandboxed: bool
     """False: a plain subprocess ran it, because the caller allowed that."""
+    exceeded: str = ""
+    """The limit on memory or files for which it was ended, in words; empty if none."""
 
     @property
     def ok(self) -> bool:
-        return self.rc == 0 and not self.timed_out
+        return self.rc == 0 and not self.timed_out and not self.exceeded
 
     def explain(self, limit: int = 1500) -> str:
         """How it ended, in words, with the end of its output."""
         if self.timed_out:
             how = f"ran out of time after {self.seconds:.0f} s"
+        elif self.exceeded:
+            how = f"was ended: {self.exceeded}"
         elif self.rc < 0:
             how = f"was ended by signal {-self.rc}"
         else:

@@ -6,14 +6,14 @@ import os
 import shutil
 import stat
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from metainfer.errors import MachineError
-from metainfer.sandbox.bwrap import Bind, bwrap_arguments, drop_and_limit, require_bwrap, sandbox_uid
+from metainfer.errors import InputError, MachineError
+from metainfer.sandbox.bwrap import Bind, arguments_in_files, drop_and_limit, require_bwrap, sandbox_uid
+from metainfer.sandbox.folders import own_folder
 from metainfer.sandbox.layout import HOME, JOB, PATH, TRUSTED, package_root
 from metainfer.sandbox.process import Child
 from metainfer.sandbox.records import Limits, SandboxResult
@@ -61,8 +61,8 @@ class Sandbox:
         Raises MachineError if there must be a sandbox and none can be had.
         """
         isolating = self.isolating
-        with tempfile.TemporaryDirectory(prefix="metainfer-job-", ignore_cleanup_errors=True) as folder:
-            job, copies = Path(folder, "job"), Path(folder, "shown")
+        with own_folder("job") as folder:
+            job, copies = folder / "job", folder / "shown"
             job.mkdir()
             copies.mkdir()
             dropping = isolating and sandbox_uid() is not None
@@ -138,15 +138,15 @@ class Room:
         outlives the server: the kernel ends the sandbox with the thread that started it.
         """
         # A socket's path may have 108 bytes at most, so it gets a short one of its own.
-        with tempfile.TemporaryDirectory(prefix="mi-", ignore_cleanup_errors=True) as folder:
-            self.give(Path(folder))
-            socket_dir = "/relay" if self.isolating else folder
+        with own_folder("net") as folder:
+            self.give(folder)
+            socket_dir = "/relay" if self.isolating else str(folder)
             root = TRUSTED if self.isolating else str(package_root().parent)
             script = f"{root}/metainfer/sandbox/relay.py"
             relay = [self.python, "-I", "-S", script, f"{socket_dir}/http", str(port), "--", *command]
-            extra = [Bind(Path(folder), "/relay", writable=True)]
+            extra = [Bind(folder, "/relay", writable=True)]
             with self._start(relay, limits or Limits(), env, extra) as child:
-                yield from serving(child, Path(folder, "http"), port)
+                yield from serving(child, folder / "http", port)
 
     def give(self, path: Path) -> None:
         """Let commands write `path` and what is in it."""
@@ -155,12 +155,17 @@ class Room:
                 os.lchown(entry, uid, uid)
 
     def add(self, source: Path, name: str) -> str:
-        """Copy a file or folder into the job folder; returns its name inside."""
+        """Copy a file or folder into the job folder; returns its name inside.
+
+        InputError for a symbolic link in it, which would bring in what lies elsewhere.
+        """
+        if links := [entry for entry in (source, *source.rglob("*")) if entry.is_symlink()]:
+            raise InputError(f"{links[0]} is a symbolic link, and the sandbox gets no links; put the file itself there")
         target = self.job / name
         if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copyfile(source, target)
+            shutil.copyfile(source, target, follow_symlinks=False)
         self.give(target)
         return self.path("job", name)
 
@@ -174,8 +179,14 @@ class Room:
     ) -> Iterator[Child]:
         environment = self.environment(env)
         if not self.isolating:
-            child = Child(["prlimit", f"--fsize={limits.file_bytes}", "--core=0", "--", *command],
-                          env=environment, cwd=self.job, sandboxed=False)  # fmt: skip
+            child = Child(
+                ["prlimit", f"--fsize={limits.file_bytes}", "--core=0", "--", *command],
+                env=environment,
+                cwd=self.job,
+                sandboxed=False,
+                limits=limits,
+                writable=[self.job, *(bind.source for bind in extra), *self.shared.values()],
+            )
         else:
             child = self._isolated(command, limits, environment, extra)
         try:
@@ -194,21 +205,16 @@ class Room:
         binds += [Bind(path.resolve(), f"/{name}") for name, path in self.read_only.items()]
         binds += [Bind(path.resolve(), f"/{name}", writable=True) for name, path in self.shared.items()]
         uid = sandbox_uid()
-        arguments = bwrap_arguments(binds, limits, uid)
-        # Through a file, for the command line of the first process is readable inside and would name our folders.
-        handle = os.memfd_create("bwrap-arguments")
-        try:
-            os.write(handle, b"".join(argument.encode() + b"\0" for argument in arguments))
-            os.lseek(handle, 0, os.SEEK_SET)
+        with arguments_in_files(binds, limits, uid) as (arguments, handles):
             return Child(
-                [str(require_bwrap()), "--args", str(handle), "--", *drop_and_limit(limits, uid, JOB), *command],
+                [str(require_bwrap()), *arguments, "--", *drop_and_limit(limits, uid, JOB), *command],
                 env=environment,
                 cwd=Path("/"),
                 sandboxed=True,
-                pass_fds=(handle,),
+                limits=limits,
+                writable=[bind.source for bind in binds if bind.writable],
+                pass_fds=handles,
             )
-        finally:
-            os.close(handle)
 
 
 def _readable(source: Path, copy: Path) -> Path:

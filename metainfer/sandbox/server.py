@@ -52,7 +52,8 @@ class ServerHandle:
     @property
     def log(self) -> str:
         """The end of what it wrote."""
-        return self._child.stdout.text() + self._child.stderr.text()
+        ended = f"\nthe sandbox ended it: {self._child.exceeded}\n" if self._child.exceeded else ""
+        return self._child.stdout.text() + self._child.stderr.text() + ended
 
     def transport(self) -> httpx.HTTPTransport:
         """A fresh transport for httpx, and so for the openai client's `http_client`."""

@@ -159,6 +159,15 @@ def test_an_engine_that_is_not_on_the_base_is_not_released(forge: LocalForge) ->
         release(forge, ENGINE, ALICE)
 
 
+def test_the_refusal_names_the_engines_there_are_and_the_one_that_waits(forge: LocalForge) -> None:
+    merge(forge)
+    with pytest.raises(ReleaseRefusedError, match=f"nope is not on main; .* is merged. Engines on main: {ENGINE}$"):
+        release(forge, "nope", ALICE)
+    forge.publish(request(forge, engine="other-cpu"))
+    with pytest.raises(ReleaseRefusedError, match="it waits in pull request #2: merge that first"):
+        release(forge, "other-cpu", ALICE)
+
+
 def test_an_engine_that_was_removed_is_not_released(forge: LocalForge) -> None:
     merge(forge)
     commit_on(forge, "main", dict.fromkeys(forge.read_tree("main", FOLDER)))

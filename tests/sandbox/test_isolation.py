@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from metainfer.errors import MachineError
-from metainfer.sandbox import Limits, Room, Sandbox, bwrap, layout
+from metainfer.errors import InputError, MachineError
+from metainfer.sandbox import Limits, Room, Sandbox, bwrap, layout, seccomp, watch
 
 
 @pytest.fixture
@@ -85,6 +85,32 @@ def test_there_are_no_capabilities_and_none_can_be_gained(room: Room) -> None:
     assert python(room, "import os; print(os.getuid() != 0)") == "True"
 
 
+_NAMESPACE_CALLS = """
+import ctypes, threading
+libc = ctypes.CDLL(None, use_errno=True)
+NEWUSER, SIGCHLD, CLONE, CLONE3 = 0x10000000, 17, 56, 435
+for name, call in (
+    ("unshare", lambda: libc.unshare(NEWUSER)),
+    ("clone", lambda: libc.syscall(CLONE, NEWUSER | SIGCHLD, 0, 0, 0, 0)),
+    ("clone3", lambda: libc.syscall(CLONE3, (ctypes.c_uint64 * 11)(NEWUSER, 0, 0, 0, SIGCHLD), 88)),
+):
+    print(name, call(), ctypes.get_errno())
+thread = threading.Thread(target=lambda: print("threads work"))
+thread.start(); thread.join()
+"""
+
+
+def test_no_user_namespace_can_be_made_in_which_to_mount_more_memory(room: Room) -> None:
+    assert not room.run(["unshare", "-Ur", "true"]).ok
+    said = python(room, _NAMESPACE_CALLS).splitlines()
+    assert said == ["unshare -1 1", "clone -1 1", "clone3 -1 38", "threads work"]
+
+
+def test_the_filter_of_an_unknown_machine_is_refused_by_name() -> None:
+    with pytest.raises(MachineError, match=r"knows x86_64 and aarch64, and this is riscv64"):
+        seccomp.filter_program("riscv64")
+
+
 def test_a_fork_bomb_stays_within_its_limit(room: Room) -> None:
     code = """
 import os, time
@@ -114,6 +140,67 @@ def test_memory_beyond_the_address_space_is_refused(room: Room) -> None:
 def test_the_scratch_space_is_bounded(room: Room) -> None:
     said = python(room, "open('/tmp/x', 'wb').write(bytes(8 << 20))", limits=Limits(scratch_bytes=1 << 20))
     assert "No space left" in said
+
+
+_WRITE_FOREVER = """
+import itertools, time
+for number in itertools.count():
+    open(f"{number}.bin", "wb").write(bytes(1 << 20))
+    time.sleep(0.002)
+"""
+
+
+def test_a_command_that_fills_its_job_folder_is_ended_with_bounded_damage(room: Room) -> None:
+    result = room.run([room.python, "-I", "-c", _WRITE_FOREVER], limits=Limits(job_bytes=32 << 20, wall_s=60))
+    assert not result.timed_out
+    assert result.explain().startswith("was ended: it wrote more than 32 MiB")
+    assert sum(file.stat().st_size for file in room.job.iterdir()) < 512 << 20
+
+
+def test_what_was_written_since_the_last_look_counts_too(room: Room) -> None:
+    result = room.run(["sh", "-c", "head -c 2000000 /dev/zero > big"], limits=Limits(job_bytes=1 << 20))
+    assert (result.rc, result.ok) == (0, False)
+    assert "more than 1 MiB" in result.exceeded
+
+
+def test_a_command_that_makes_files_without_end_is_ended(room: Room) -> None:
+    code = "import itertools\nfor n in itertools.count(): open(str(n), 'w')"
+    result = room.run([room.python, "-I", "-c", code], limits=Limits(job_files=500, wall_s=60))
+    assert "more than 500 files" in result.exceeded
+
+
+def test_files_cannot_be_hidden_below_a_path_too_long_to_follow(room: Room) -> None:
+    code = "import os\nfor n in range(30): os.mkdir('d' * 200); os.chdir('d' * 200)"
+    assert "cannot be measured" in room.run([room.python, "-I", "-c", code]).exceeded
+
+
+def test_a_disk_that_fills_unseen_ends_the_command(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that was deleted and is still open is in no folder, but its bytes are gone from the disk."""
+    free = iter([800 << 20])
+    usage = watch.shutil.disk_usage(room.job)
+    monkeypatch.setattr(watch.shutil, "disk_usage", lambda _: usage._replace(free=next(free, 50 << 20)))
+    assert "the disk had less than 100 MiB left" in room.run(["sleep", "60"]).exceeded
+
+
+def test_a_command_that_takes_memory_without_end_is_ended_and_said_so(room: Room) -> None:
+    code = "import time\nkept = []\nwhile True: kept.append(bytearray(8 << 20)); time.sleep(0.01)"
+    result = room.run([room.python, "-I", "-c", code], limits=Limits(memory_bytes=256 << 20, wall_s=60))
+    assert not result.timed_out
+    assert result.explain().startswith("was ended: it used more than 256 MiB of memory")
+
+
+def test_memory_of_all_its_processes_counts_together(room: Room) -> None:
+    hold = "import time; kept = bytearray(100 << 20); time.sleep(60)"
+    command = ["sh", "-c", f"for i in 1 2 3; do setsid {room.python} -I -c '{hold}' & done; wait"]
+    assert "of memory" in room.run(command, limits=Limits(memory_bytes=200 << 20, wall_s=60)).exceeded
+
+
+def test_a_machine_short_of_memory_ends_the_command_before_the_kernel_does(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    available = iter([4 << 30, 4 << 30])
+    monkeypatch.setattr(watch, "available_memory", lambda: next(available, 100 << 20))
+    assert "less than 512 MiB of memory left" in room.run(["sleep", "60"]).exceeded
 
 
 def test_a_command_out_of_time_leaves_no_process_behind(room: Room) -> None:
@@ -158,6 +245,20 @@ def test_a_private_folder_is_shown_all_the_same(tmp_path: Path) -> None:
     (private / "note").chmod(0o600)
     with Sandbox().room({"private": private}) as room:
         assert room.run(["cat", room.path("private", "note")]).stdout == "for the sandbox"
+
+
+def test_a_link_does_not_bring_in_files_from_elsewhere(room: Room, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "code.py").write_text("pass\n")
+    secret = tmp_path / "secret"
+    secret.write_text("hunter2")
+    assert room.run(["cat", room.add(source, "plain") + "/code.py"]).stdout == "pass\n"
+    (source / "link").symlink_to(secret)
+    for linked in (source, source / "link"):
+        with pytest.raises(InputError, match="link is a symbolic link"):
+            room.add(linked, "copy")
+    assert not (room.job / "copy").exists()
 
 
 def test_a_shared_folder_keeps_what_was_written(tmp_path: Path) -> None:
@@ -218,15 +319,21 @@ def test_an_ordinary_user_is_isolated_by_a_user_namespace(room: Room) -> None:
     python_binds = layout.python_arguments()
     start = next(i for i in range(len(arguments)) if arguments[i : i + len(python_binds)] == python_binds)
     del arguments[start : start + len(python_binds)]
+    handle = seccomp.open_filter()
+    arguments += ["--seccomp", str(handle)]
     command = [str(bwrap.require_bwrap()), *arguments, "--", *bwrap.drop_and_limit(Limits(processes=20), None)]
-    script = "grep -E 'CapEff|NoNewPrivs' /proc/self/status; ls /home; for i in $(seq 40); do sleep 1 & done; wait"
+    script = "grep -E 'CapEff|NoNewPrivs' /proc/self/status; ls /home; unshare -Ur true || echo no namespace; "
+    script += "for i in $(seq 40); do sleep 1 & done; wait"
     result = subprocess.run(
         ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command, "sh", "-c", script],
         env={"PATH": layout.PATH},
         capture_output=True,
         text=True,
         check=False,
+        pass_fds=[handle],
     )
+    os.close(handle)
+    assert "no namespace" in result.stdout.splitlines()
     assert "CapEff:\t0000000000000000" in result.stdout, result.stderr
     assert "NoNewPrivs:\t1" in result.stdout
     assert "sandbox" in result.stdout.splitlines()

@@ -11,7 +11,7 @@ import httpx
 import psutil
 import pytest
 
-from metainfer.sandbox import Room, Sandbox, ServerHandle
+from metainfer.sandbox import Limits, Room, Sandbox, ServerHandle
 from metainfer.sandbox.server import ServerEndedError
 
 _SERVER = """
@@ -128,3 +128,13 @@ def _runs(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def test_a_server_that_takes_too_much_memory_is_ended_and_its_log_says_so(room: Room) -> None:
+    code = "import time\nkept = []\nwhile True: kept.append(bytearray(8 << 20)); time.sleep(0.01)"
+    command = [room.python, "-I", "-c", code]
+    with (
+        room.serve(command, port=8000, limits=Limits(memory_bytes=256 << 20)) as server,
+        pytest.raises(ServerEndedError, match="the sandbox ended it: it used more than 256 MiB of memory"),
+    ):
+        server.wait_until_ready(60)
