@@ -11,9 +11,10 @@ import typer
 
 from metainfer.commands.context import Workspace, cache_root
 from metainfer.console import make_reporter
-from metainfer.errors import ExitCode
+from metainfer.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
+    from metainfer.pipeline.agents import AgentAccess
     from metainfer.pipeline.run import RunResult
 
 SpecPath = Annotated[Path, typer.Argument(help="The spec, e.g. specs/name.yaml.")]
@@ -33,6 +34,18 @@ def run(
     bench: Annotated[bool, typer.Option(help="Measure the engine, beside a peer.")] = True,
     repeats: Annotated[int, typer.Option(min=1, help="Repeats of the benchmark.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the gates' random inputs.")] = 0,
+    backend: Annotated[str | None, typer.Option(help="specializer or agents; default: as the spec says.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model that writes units, as its endpoint names it.")] = None,
+    base_url: Annotated[
+        str | None, typer.Option(envvar="METAINFER_BASE_URL", help="An OpenAI-compatible endpoint, up to /v1.")
+    ] = None,
+    contract: Annotated[list[str] | None, typer.Option(help="Write only this contract's units; repeatable.")] = None,
+    reference: Annotated[str | None, typer.Option(help="What the model may see: none or exemplars.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Repairs of a unit from what was found in it.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Fresh attempts after those.")] = None,
+    price: Annotated[
+        str | None, typer.Option(help="US dollars per million tokens, INPUT,OUTPUT; default: free.")
+    ] = None,
     propose: Annotated[
         list[Path] | None, typer.Option(help="Knowledge to propose in the same pull request, as JSON; repeatable.")
     ] = None,
@@ -48,6 +61,8 @@ def run(
 
     refuse_machine()
     workspace = Workspace.find()
+    given: dict[str, Any] = {"backend": backend, "model": model, "contracts": contract, "reference": reference}
+    given |= {"rounds": rounds, "samples": samples}
     request = RunRequest(
         spec_path=spec,
         repo_root=workspace.root,
@@ -59,12 +74,27 @@ def run(
         bench=bench,
         repeats=repeats,
         seed=seed,
+        agents=_agent_access(base_url, price) if base_url else None,
+        generation={name: value for name, value in given.items() if value is not None and value != []},
         proposals=propose or (),
     )
     with make_reporter(as_json=as_json) as reporter:
         result = run_pipeline(request, open_forge(workspace.root, forge), reporter)
         reporter.result(describe(result), as_data(result))
     raise typer.Exit(exit_code(result))
+
+
+def _agent_access(base_url: str, price: str | None) -> AgentAccess:
+    from metainfer.agents.budget import Price
+    from metainfer.agents.client import api_key
+    from metainfer.pipeline.agents import AgentAccess
+
+    try:
+        figures = [float(figure) for figure in price.split(",")] if price else []
+        cost = Price(input_usd=figures[0], output_usd=figures[1]) if price else None
+    except (ValueError, IndexError):
+        raise InputError(f"--price {price!r}: write dollars per million tokens as INPUT,OUTPUT, e.g. 0.5,1.5") from None
+    return AgentAccess(base_url, api_key(), price=cost)
 
 
 def exit_code(result: RunResult) -> ExitCode:
