@@ -103,7 +103,9 @@ def write_units(
             "allow more rounds or samples, or fallback: exemplar"
         )
     spent = ledger.spent()
-    record = AgentRecord(settings=agent_settings(settings), tokens=spent.tokens, cost_usd=round(spent.usd, 6))
+    record = AgentRecord(
+        settings=agent_settings(settings), fell_back=tuple(missing), tokens=spent.tokens, cost_usd=round(spent.usd, 6)
+    )
     return Written(units, record, outcomes)
 
 
