@@ -74,7 +74,7 @@ def run(
         bench=bench,
         repeats=repeats,
         seed=seed,
-        agents=_agent_access(base_url, price) if base_url else None,
+        agents=agent_access(base_url, price) if base_url else None,
         generation={name: value for name, value in given.items() if value is not None and value != []},
         proposals=propose or (),
     )
@@ -84,7 +84,8 @@ def run(
     raise typer.Exit(exit_code(result))
 
 
-def _agent_access(base_url: str, price: str | None) -> AgentAccess:
+def agent_access(base_url: str, price: str | None, concurrency: int = 2) -> AgentAccess:
+    """Where the model is, its key from the environment, and its price."""
     from metainfer.agents.budget import Price
     from metainfer.agents.client import api_key
     from metainfer.pipeline.agents import AgentAccess
@@ -94,7 +95,7 @@ def _agent_access(base_url: str, price: str | None) -> AgentAccess:
         cost = Price(input_usd=figures[0], output_usd=figures[1]) if price else None
     except (ValueError, IndexError):
         raise InputError(f"--price {price!r}: write dollars per million tokens as INPUT,OUTPUT, e.g. 0.5,1.5") from None
-    return AgentAccess(base_url, api_key(), price=cost)
+    return AgentAccess(base_url, api_key(), concurrency, cost)
 
 
 def exit_code(result: RunResult) -> ExitCode:

@@ -134,7 +134,7 @@ async def _ask_for_all(
 ) -> list[Outcome]:
     effort = Effort(settings.rounds, settings.samples, settings.temperature, settings.max_tokens)
     async with made_of.connect() as client:
-        await _require_model(client, made_of.model)
+        await require_model(client, made_of.model)
 
         async def one(contract: str) -> Outcome:
             step = f"write {contract}"
@@ -147,7 +147,7 @@ async def _ask_for_all(
         return list(await asyncio.gather(*map(one, contracts_to_write(inputs, settings.contracts))))
 
 
-async def _require_model(client: ChatClient, model: str) -> None:
+async def require_model(client: ChatClient, model: str) -> None:
     """Notice a wrong name before anything is paid for, where the endpoint lists its models."""
     served = await client.served_models()
     if served and model not in served:
