@@ -22,7 +22,7 @@ _MARK = "metainfer-demo"
 
 def run_demo(workspace: Workspace, spec: Path, folder: Path, *, allow_unsandboxed: bool) -> ExitCode:
     """Clone into `folder`, run `spec` there, ask the proposed engine, and say how to go on."""
-    from metainfer.forge.setup import create_local_forge
+    from metainfer.forge.setup import create_local_forge, pull_command
     from metainfer.pipeline.run import RunRequest
     from metainfer.pipeline.run import run as run_pipeline
     from metainfer.spec.load import load_spec, refuse_machine
@@ -50,6 +50,7 @@ def run_demo(workspace: Workspace, spec: Path, folder: Path, *, allow_unsandboxe
     print(
         f"next:  {activate}cd {clone}\n"
         f"       metainfer pr show {number}; metainfer pr approve {number}; metainfer pr merge {number}\n"
+        f"       {pull_command(forge)}\n"
         f"       metainfer serve {engine}; metainfer release {engine}"
     )
     return ExitCode.OK if correct else ExitCode.RED

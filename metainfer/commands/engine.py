@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from metainfer.commands.context import Workspace, cache_root
+from metainfer.commands.named import find_engine
 from metainfer.commands.run import SpecPath, Unsandboxed
 from metainfer.console import make_reporter
 from metainfer.errors import ExitCode, InputError
@@ -47,7 +48,7 @@ def verify(engine: EngineDir, ckb: CkbRoot = Path("ckb")) -> None:
     """Regenerate an engine from its manifest and compare every byte. Exit code 1 if anything differs."""
     from metainfer.generate.regenerate import differences, regenerate
 
-    folder = _folder(engine)
+    folder = find_engine(engine)
     complaints = differences(folder, regenerate(folder, ckb))
     for complaint in complaints:
         typer.echo(f"{folder}/{complaint}")
@@ -69,7 +70,7 @@ def gate(
     from metainfer.sandbox.sandbox import Sandbox
     from metainfer.spec.models import Spec
 
-    folder = _folder(engine)
+    folder = find_engine(engine)
     manifest = _manifest(folder)
     with make_reporter(as_json=False, aside=True) as reporter:
         reports = run_gates(
@@ -103,7 +104,7 @@ def bench(
     from metainfer.bench.report import BenchSettings
     from metainfer.sandbox.sandbox import Sandbox
 
-    folder = _folder(engine)
+    folder = find_engine(engine)
     manifest = _manifest(folder)
     model = _model(manifest)
     count = threads or usable_cores()
@@ -133,7 +134,7 @@ def serve(
     threads: Annotated[int | None, typer.Option(min=1, help="Default: all cores.")] = None,
 ) -> None:
     """Serve a merged engine: the same process as `python -m <package> serve`."""
-    folder = _folder(engine)
+    folder = find_engine(engine)
     manifest = _manifest(folder)
     arguments = [sys.executable, "-m", manifest.package, "serve", "--model", str(_model(manifest).path)]
     arguments += ["--host", host, "--port", str(port)]
@@ -150,19 +151,6 @@ def explain(place: Annotated[str, typer.Argument(help="FILE:LINE in an engine.")
     if not file or not line.isdigit():
         raise InputError(f"{place!r}: write FILE:LINE, e.g. engines/name/package/model.py:42")
     typer.echo(explain_line(Path(file), int(line), ckb))
-
-
-def _folder(engine: Path) -> Path:
-    """A folder as given, or the engine of that name: in the work tree, else as last merged on the forge."""
-    if (engine / "manifest.json").is_file():
-        return engine
-    workspace = Workspace.find()
-    named = workspace.engine_dir(str(engine))
-    if (named / "manifest.json").is_file():
-        return named
-    from metainfer.pipeline.checkout import checkout_engine
-
-    return checkout_engine(workspace.root, workspace.state, str(engine))
 
 
 def _manifest(folder: Path) -> Manifest:

@@ -90,11 +90,13 @@ def merge(
     as_: AsOption = None,
 ) -> None:
     """Merge the reviewed head into its base."""
+    from metainfer.forge.setup import pull_command
+
     opened = _open(forge)
     pull = opened.get(number)
     outcome = opened.merge(number, _who(as_), head)
     typer.echo(f"merged #{number} into {outcome.base} as {outcome.commit[:12]}")
-    typer.echo(f"next: metainfer release {pull.engine}")
+    typer.echo(f"next: {pull_command(opened, outcome.base)}\n      metainfer release {pull.engine}")
 
 
 @app.command()
