@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -61,6 +62,27 @@ def show(number: Number, forge: ForgeOption = None) -> None:
 def diff(number: Number, forge: ForgeOption = None) -> None:
     """Print the unified diff."""
     typer.echo(_open(forge).diff(number), nl=False)
+
+
+@app.command()
+def checkout(
+    number: Number,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to; default: .metainfer/pulls/N/<engine> of the repository.")
+    ] = None,
+    forge: ForgeOption = None,
+) -> None:
+    """Write the engine's folder, to verify, judge or serve it before it is merged, and print where it is."""
+    from metainfer.pipeline.checkout import checkout_pull, require_replaceable
+
+    opened = _open(forge)
+    pull = opened.get(number)
+    if out:
+        require_replaceable(out)
+    folder = out or Workspace.find().state / "pulls" / str(number) / pull.engine
+    checkout_pull(opened, pull, folder)
+    typer.echo(folder)
+    typer.echo(f"next: metainfer verify {folder}", err=True)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""An engine that is merged on the forge but not in the work tree, laid out as files."""
+"""An engine that the forge has, merged or proposed, and the work tree has not: laid out as files."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from metainfer.errors import InputError
-from metainfer.forge.paths import engine_folder
+from metainfer.errors import InputError, RefusedError
+from metainfer.files import replace_folder
+from metainfer.forge.paths import engine_folder, path_complaints
 from metainfer.forge.plumbing import run_git
+from metainfer.forge.protocol import Forge, PullRequest
 from metainfer.forge.setup import open_forge, pull_command
+from metainfer.generate.manifest import MANIFEST_NAME, altered_files, read_manifest
 
 
 def checkout_engine(repo_root: Path, state: Path, engine: str) -> Path:
@@ -38,6 +41,28 @@ def checkout_engine(repo_root: Path, state: Path, engine: str) -> Path:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return folder
+
+
+def checkout_pull(forge: Forge, pull: PullRequest, folder: Path) -> None:
+    """Make `folder` the engine that the pull request's head holds. RefusedError if a path in it is not harmless."""
+    prefix = engine_folder(pull.engine)
+    files = forge.read_tree(pull.head, prefix)
+    if complaints := path_complaints(files, [prefix]):
+        listed = "\n".join(f"  - {complaint}" for complaint in complaints)
+        raise RefusedError(f"pull request #{pull.number} was not written to {folder}, close it:\n{listed}")
+    replace_folder(folder.resolve(), {path.removeprefix(prefix): data for path, data in files.items()})
+
+
+def require_replaceable(folder: Path) -> None:
+    """InputError if `folder` holds anything that could not be generated again."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not (folder / MANIFEST_NAME).is_file():
+        raise InputError(f"{folder} is there already and not an engine; name another folder with --out")
+    if changes := altered_files(folder, read_manifest(folder)):
+        raise InputError(
+            f"{folder} holds changes that would be lost ({changes[0]}); move them, or name another folder with --out"
+        )
 
 
 def way_to_merged(repo_root: Path, state: Path, engine: str) -> str | None:
