@@ -11,8 +11,12 @@ from typer.testing import CliRunner
 from metainfer.cli import app
 from metainfer.errors import InputError, RefusedError
 from metainfer.forge.local import LocalForge
+from metainfer.forge.paths import collect_files
+from metainfer.forge.protocol import PublishRequest
 from metainfer.pipeline.checkout import checkout_pull
 from tests.forge.engines import ALICE, ENGINE, FOLDER, engine_files, request
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -41,11 +45,17 @@ def test_it_writes_the_engine_and_prints_the_folder(forge: LocalForge, work: Pat
     assert {FOLDER + path: data for path, data in content(folder).items()} == proposal.engine_files
 
 
-def test_the_folder_is_an_engine_to_other_commands(forge: LocalForge, work: Path) -> None:
-    forge.publish(request(forge, spec={"workload": "none"}))
+def test_verifying_the_folder_is_verifying_what_was_proposed(forge: LocalForge, work: Path) -> None:
+    proposed = sorted((ROOT / "engines").glob("*/manifest.json"))[0].parent
+    files = collect_files(proposed, f"engines/{proposed.name}/")
+    forge.publish(PublishRequest(proposed.name, "sha256:aa", forge.base_sha(), files, "An engine", "Body"))
     folder = checkout("1").stdout.strip()
-    result = CliRunner().invoke(app, ["verify", folder])
-    assert f"{folder}/manifest.json" in str(result.exception)  # found and read; this one's spec is wrong
+    verdicts = [
+        CliRunner().invoke(app, ["verify", str(engine), "--ckb", str(ROOT / "ckb")]) for engine in (proposed, folder)
+    ]
+    assert verdicts[1].exit_code == verdicts[0].exit_code
+    assert verdicts[1].output == verdicts[0].output.replace(str(proposed), folder)
+    assert verdicts[1].output.startswith(folder)
 
 
 def test_a_new_head_replaces_the_old_one_whole(forge: LocalForge, work: Path) -> None:
