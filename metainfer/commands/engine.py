@@ -18,6 +18,7 @@ from metainfer.errors import ExitCode, InputError
 if TYPE_CHECKING:
     from metainfer.checkpoint.sources import ModelFolder
     from metainfer.generate.manifest import Manifest
+    from metainfer.spec.models import Spec
 
 EngineDir = Annotated[Path, typer.Argument(help="An engine's folder, or its name under engines/.")]
 CkbRoot = Annotated[Path, typer.Option("--ckb", help="The knowledge base to use.")]
@@ -49,6 +50,7 @@ def verify(engine: EngineDir, ckb: CkbRoot = Path("ckb")) -> None:
     from metainfer.generate.regenerate import differences, regenerate
 
     folder = find_engine(engine)
+    _spec(folder, _manifest(folder))
     complaints = differences(folder, regenerate(folder, ckb))
     for complaint in complaints:
         typer.echo(f"{folder}/{complaint}")
@@ -68,14 +70,14 @@ def gate(
     """Run one gate on an engine's folder and print its report as JSON. Exit code 1 unless it passes."""
     from metainfer.gates.runner import run_gates
     from metainfer.sandbox.sandbox import Sandbox
-    from metainfer.spec.models import Spec
 
     folder = find_engine(engine)
     manifest = _manifest(folder)
+    spec = _spec(folder, manifest)
     with make_reporter(as_json=False, aside=True) as reporter:
         reports = run_gates(
             folder,
-            spec=Spec.model_validate(manifest.spec),
+            spec=spec,
             model=_model(manifest),
             ckb_root=ckb,
             sandbox=Sandbox(allow_unsandboxed=allow_unsandboxed),
@@ -157,6 +159,24 @@ def _manifest(folder: Path) -> Manifest:
     from metainfer.generate.manifest import read_manifest
 
     return read_manifest(folder)
+
+
+def _spec(folder: Path, manifest: Manifest) -> Spec:
+    """The spec that the engine was made from. InputError naming the manifest and the key."""
+    from pydantic import ValidationError
+
+    from metainfer.generate.manifest import MANIFEST_NAME
+    from metainfer.spec.models import Spec
+
+    try:
+        return Spec.model_validate(manifest.spec)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(["spec", *map(str, first["loc"])])
+        raise InputError(
+            f"{folder / MANIFEST_NAME}: {key}: {first['msg']}; the manifest was changed by hand, or written by another "
+            "version: generate the engine again with `metainfer run`"
+        ) from error
 
 
 def _model(manifest: Manifest) -> ModelFolder:
