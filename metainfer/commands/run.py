@@ -139,7 +139,9 @@ def _shown(value: object) -> str:
 
 def demo(
     spec: Annotated[Path, typer.Argument(help="The spec to run.")] = Path("specs/qwen2.5-coder-0.5b-cpu.yaml"),
-    folder: Annotated[Path, typer.Option(help="Where the scratch forge and clone go; emptied first.")] = Path(".demo"),
+    folder: Annotated[
+        Path, typer.Option(help="Where the scratch forge and clone go; emptied first, but for forges with merged work.")
+    ] = Path(".demo"),
     allow_unsandboxed: Unsandboxed = False,
 ) -> None:
     """Run a spec in a scratch forge whose base lacks the engine, then ask the new engine for code over HTTP."""
