@@ -61,7 +61,7 @@ def verify(engine: EngineDir, ckb: CkbRoot = Path("ckb")) -> None:
 
 
 def gate(
-    name: Annotated[str, typer.Argument(help="static, unit, numerics or serving.")],
+    name: Annotated[str, typer.Argument(help="spec, static, unit, numerics or serving.")],
     engine: EngineDir,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random inputs.")] = 0,
     ckb: CkbRoot = Path("ckb"),
