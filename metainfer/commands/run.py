@@ -155,7 +155,7 @@ def as_data(result: RunResult) -> dict[str, Any]:
         "input_hash": result.input_hash,
         "message": result.message,
         "pull_request": result.outcome.number if result.outcome else None,
-        "forge": result.outcome.status if result.outcome else None,
+        "forge": _on_forge(result),
         "run_folder": str(result.run_folder) if result.run_folder else None,
         "gates": {report.gate: report.verdict for report in result.gates},
         "bench": result.bench.model_dump(mode="json") if result.bench else None,
@@ -164,13 +164,25 @@ def as_data(result: RunResult) -> dict[str, Any]:
     }
 
 
+def _on_forge(result: RunResult) -> str | None:
+    """What became of the pull request, or, where the run was only planned, what would."""
+    from metainfer.forge.protocol import Status
+
+    if result.outcome is None or result.status != "planned":
+        return result.outcome.status if result.outcome else None
+    verbs = {Status.CREATED: "would-create", Status.UPDATED: "would-update"}
+    return verbs.get(result.outcome.status, "would-regenerate")  # nothing else is planned unless it was asked for
+
+
 def _shown(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def demo(
     spec: Annotated[Path, typer.Argument(help="The spec to run.")] = Path("specs/qwen2.5-coder-0.5b-cpu.yaml"),
-    folder: Annotated[Path, typer.Option(help="Where the scratch forge and clone go; emptied first.")] = Path(".demo"),
+    folder: Annotated[
+        Path, typer.Option(help="Where the scratch forge and clone go; emptied first, but for forges with merged work.")
+    ] = Path(".demo"),
     allow_unsandboxed: Unsandboxed = False,
 ) -> None:
     """Run a spec in a scratch forge whose base lacks the engine, then ask the new engine for code over HTTP."""
