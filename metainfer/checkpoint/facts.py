@@ -76,8 +76,8 @@ def read_facts(folder: Path) -> ModelFacts:
     """Read the facts of a model folder. Raises InputError for damage, ConfigRefusedError for the unknown."""
     config = _read_json(folder / "config.json")
     generation = _read_json(folder / "generation_config.json") if (folder / "generation_config.json").exists() else {}
-    _refuse_unknown(folder / "config.json", config)
     architecture = _architecture(folder / "config.json", config)
+    _refuse_unknown(folder / "config.json", config)
     tensors = tensor_index(folder)
     path = folder / "config.json"
     heads, kv_heads = _integer(path, config, "num_attention_heads"), _integer(path, config, "num_key_value_heads")
@@ -153,8 +153,10 @@ def _list(value: Any) -> list[Any]:
 def _architecture(path: Path, config: Mapping[str, Any]) -> Architecture:
     named = _list(config.get("architectures"))
     if len(named) != 1 or not isinstance(named[0], str) or named[0] not in _ARCHITECTURES:
+        kind = f" (model_type {config['model_type']!r:.80})" if config.get("model_type") else ""
         raise ConfigRefusedError(
-            f"{path}: architectures = {json.dumps(named)[:80]}: not covered; covered are {', '.join(_ARCHITECTURES)}"
+            f"{path}: architectures = {json.dumps(named)[:80]}{kind}: not covered; covered are "
+            f"{', '.join(f'{name} ({kind})' for name, kind in _ARCHITECTURES.items())}"
         )
     architecture = _ARCHITECTURES[named[0]]
     if config.get("model_type", architecture) != architecture:

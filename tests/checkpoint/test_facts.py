@@ -170,6 +170,16 @@ def test_what_no_knowledge_covers_is_refused_by_name(qwen2: Path, values: dict[s
     assert caught.value.exit_code == ExitCode.REFUSED
 
 
+def test_another_architecture_is_refused_by_its_name_and_not_by_a_key_of_its_own(qwen2: Path) -> None:
+    config_set(qwen2, architectures=["LlamaForCausalLM"], model_type="llama", mlp_bias=False, pretraining_tp=1)
+    with pytest.raises(ConfigRefusedError) as caught:
+        read_facts(qwen2)
+    assert str(caught.value) == (
+        f"{qwen2}/config.json: architectures = [\"LlamaForCausalLM\"] (model_type 'llama'): not covered; "
+        "covered are Qwen2ForCausalLM (qwen2), Qwen3ForCausalLM (qwen3)"
+    )
+
+
 def test_all_refused_keys_come_at_once(qwen2: Path) -> None:
     config_set(qwen2, hidden_act="gelu", use_sliding_window=True, strange=1)
     with pytest.raises(ConfigRefusedError) as caught:
