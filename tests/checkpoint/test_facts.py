@@ -340,3 +340,9 @@ def test_any_value_of_any_key_gives_facts_or_a_named_error(
         read_facts(qwen2)
     except MetainferError as error:
         assert str(qwen2) in str(error)  # noqa: PT017
+
+
+def test_layers_by_the_billion_are_refused_without_listing_them(qwen2: Path) -> None:
+    config_set(qwen2, num_hidden_layers=10**9, layer_types=None)
+    with pytest.raises(InputError, match=r"27 tensors cannot be 1,000,000,000 layers \(num_hidden_layers\)"):
+        read_facts(qwen2)
