@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sized
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,8 @@ from metainfer.files import read_regular
 
 SourceDtype = Literal["fp32", "bf16", "fp16"]
 Architecture = Literal["qwen2", "qwen3"]
+Place = Callable[[str], str]
+"""Where a key of the config stands, for errors: a file, with line and column where they are known."""
 _MAX_JSON_BYTES = 16 << 20
 """A tokenizer_config.json lists every added token, a few hundred bytes each."""
 _DTYPES: dict[str, SourceDtype] = {"F32": "fp32", "BF16": "bf16", "F16": "fp16"}
@@ -54,7 +57,7 @@ class ModelFacts(BaseModel):
     weight_bytes: int
 
 
-_ARCHITECTURES: dict[str, Architecture] = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}
+ARCHITECTURES: dict[str, Architecture] = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}
 
 _READ = {
     "architectures", "model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
@@ -74,34 +77,15 @@ _HARMLESS = {
 
 def read_facts(folder: Path) -> ModelFacts:
     """Read the facts of a model folder. Raises InputError for damage, ConfigRefusedError for the unknown."""
-    config = _read_json(folder / "config.json")
-    generation = _read_json(folder / "generation_config.json") if (folder / "generation_config.json").exists() else {}
-    _refuse_unknown(folder / "config.json", config)
-    architecture = _architecture(folder / "config.json", config)
-    tensors = tensor_index(folder)
     path = folder / "config.json"
-    heads, kv_heads = _integer(path, config, "num_attention_heads"), _integer(path, config, "num_key_value_heads")
-    if heads % kv_heads:
-        raise InputError(f"{path}: {heads} heads cannot share {kv_heads} key-value heads (num_key_value_heads)")
-    vocab_size, hidden = _integer(path, config, "vocab_size"), _integer(path, config, "hidden_size")
+    config = _read_json(path)
+    generation = _read_json(folder / "generation_config.json") if (folder / "generation_config.json").exists() else {}
+    stated = _stated(_in_file(path), config)
+    tensors = tensor_index(folder)
     facts = ModelFacts(
-        architecture=architecture,
-        vocab_size=vocab_size,
-        hidden_size=hidden,
-        intermediate_size=_integer(path, config, "intermediate_size"),
-        num_hidden_layers=_integer(path, config, "num_hidden_layers"),
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        head_dim=_head_dim(path, architecture, config, hidden // heads),
-        rms_norm_eps=_positive(path, "rms_norm_eps", config.get("rms_norm_eps")),
-        rope_theta=_rope_theta(path, config),
-        max_position_embeddings=_integer(path, config, "max_position_embeddings"),
-        tie_word_embeddings=_flag(path, config, "tie_word_embeddings"),
-        attention_bias=_attention_bias(folder, architecture, config, tensors),
-        qk_norm=architecture == "qwen3",
-        eos_token_ids=_eos_token_ids(folder, config, generation, vocab_size),
-        bos_token_id=_token_id(path, "bos_token_id", config.get("bos_token_id"), vocab_size),
-        pad_token_id=_token_id(path, "pad_token_id", config.get("pad_token_id"), vocab_size),
+        **stated,
+        attention_bias=_attention_bias(folder, stated["architecture"], config, tensors),
+        eos_token_ids=_eos_token_ids(folder, config, generation, stated["vocab_size"]),
         sharded=(folder / INDEX_NAME).exists(),
         has_chat_template=_has_chat_template(folder),
         source_dtype=_source_dtype(folder, tensors),
@@ -112,37 +96,96 @@ def read_facts(folder: Path) -> ModelFacts:
     return facts
 
 
-def _refuse_unknown(path: Path, config: Mapping[str, Any]) -> None:
+def planned_facts(place: Place, config: Mapping[str, Any], dtype: SourceDtype) -> ModelFacts:
+    """The facts of a model that somebody is about to make by `config`. Raises what `read_facts` would raise of it."""
+    stated = _stated(place, config)
+    biased = stated["architecture"] == "qwen2"
+    if config.get("attention_bias") and not biased:
+        raise ConfigRefusedError(f"{place('attention_bias')}: a Qwen3 model with attention_bias is not covered")
+    shapes = expected_shapes(stated | {"model_type": stated["architecture"]}, biased=biased)
+    parameters = sum(map(math.prod, shapes.values()))
+    return ModelFacts(
+        **stated,
+        attention_bias=biased,
+        eos_token_ids=tuple(_list(config.get("eos_token_id"))),
+        sharded=False,
+        has_chat_template=True,
+        source_dtype=dtype,
+        num_parameters=parameters,
+        weight_bytes=parameters * (4 if dtype == "fp32" else 2),
+    )
+
+
+def _in_file(path: Path) -> Place:
+    return lambda key: str(path)
+
+
+def _stated(place: Place, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts that config.json states by itself, by their names."""
+    architecture = _architecture(place, config)
+    _refuse_unknown(place, config)
+    heads, kv_heads = _integer(place, config, "num_attention_heads"), _integer(place, config, "num_key_value_heads")
+    if heads % kv_heads:
+        raise InputError(
+            f"{place('num_key_value_heads')}: {heads} heads cannot share {kv_heads} key-value heads "
+            "(num_key_value_heads)"
+        )
+    vocab_size = _integer(place, config, "vocab_size")
+    return {
+        "architecture": architecture,
+        "vocab_size": vocab_size,
+        "hidden_size": _integer(place, config, "hidden_size"),
+        "intermediate_size": _integer(place, config, "intermediate_size"),
+        "num_hidden_layers": _integer(place, config, "num_hidden_layers"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": _head_dim(place, architecture, config, heads),
+        "rms_norm_eps": _positive(place, "rms_norm_eps", config.get("rms_norm_eps")),
+        "rope_theta": _rope_theta(place, config),
+        "max_position_embeddings": _integer(place, config, "max_position_embeddings"),
+        "tie_word_embeddings": _flag(place, config, "tie_word_embeddings"),
+        "qk_norm": architecture == "qwen3",
+        "bos_token_id": _token_id(place, "bos_token_id", config.get("bos_token_id"), vocab_size),
+        "pad_token_id": _token_id(place, "pad_token_id", config.get("pad_token_id"), vocab_size),
+    }
+
+
+def _refuse_unknown(place: Place, config: Mapping[str, Any]) -> None:
     complaints = [
-        f"{key} = {json.dumps(value)[:80]}: no knowledge says what this key does"
+        f"{place(key)}: {key} = {json.dumps(value)[:80]}: no knowledge says what this key does"
         for key, value in config.items()
         if key not in _READ | _HARMLESS and value is not None
     ]
     if config.get("hidden_act", "silu") != "silu":
-        complaints.append(f"hidden_act = {config['hidden_act']!r}: only silu is covered")
+        complaints.append(f"{place('hidden_act')}: hidden_act = {config['hidden_act']!r}: only silu is covered")
     if config.get("use_sliding_window"):
-        complaints.append("use_sliding_window = true: sliding-window attention is not covered")
+        complaints.append(
+            f"{place('use_sliding_window')}: use_sliding_window = true: sliding-window attention is not covered"
+        )
     if set(map(str, _list(config.get("layer_types")))) - {"full_attention"}:
-        complaints.append("layer_types: only full_attention is covered")
+        complaints.append(f"{place('layer_types')}: layer_types: only full_attention is covered")
     if config.get("quantization_config"):
-        complaints.append("quantization_config: quantised checkpoints are not covered; give the bf16 or fp32 model")
+        complaints.append(
+            f"{place('quantization_config')}: quantization_config: quantised checkpoints are not covered; give the "
+            "bf16 or fp32 model"
+        )
     if config.get("use_mrope"):
-        complaints.append("use_mrope = true: multimodal rotary embedding is not covered")
+        complaints.append(f"{place('use_mrope')}: use_mrope = true: multimodal rotary embedding is not covered")
     for key in ("rope_scaling", "rope_parameters"):
         rope = config.get(key) or {}
         if not isinstance(rope, dict):
-            complaints.append(f"{key} = {json.dumps(rope)[:80]}: not a JSON object")
+            complaints.append(f"{place(key)}: {key} = {json.dumps(rope)[:80]}: not a JSON object")
             continue
         kind = rope.get("rope_type") or rope.get("type") or "default"
         if kind != "default":
-            complaints.append(f"{key}: scaled rotary embedding of type {kind!r} is not covered")
+            complaints.append(f"{place(key)}: {key}: scaled rotary embedding of type {kind!r} is not covered")
         complaints += [
-            f"{key}.{inner} = {json.dumps(value)[:80]}: no knowledge says what this key does"
+            f"{place(key)}: {key}.{inner} = {json.dumps(value)[:80]}: no knowledge says what this key does"
             for inner, value in rope.items()
             if inner not in ("rope_type", "type", "rope_theta") and value is not None and kind == "default"
         ]
     if complaints:
-        raise ConfigRefusedError("\n".join(f"{path}: {complaint}" for complaint in complaints))
+        raise ConfigRefusedError("\n".join(complaints))
 
 
 def _list(value: Any) -> list[Any]:
@@ -150,40 +193,48 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def _architecture(path: Path, config: Mapping[str, Any]) -> Architecture:
+def _architecture(place: Place, config: Mapping[str, Any]) -> Architecture:
     named = _list(config.get("architectures"))
-    if len(named) != 1 or not isinstance(named[0], str) or named[0] not in _ARCHITECTURES:
+    if len(named) != 1 or not isinstance(named[0], str) or named[0] not in ARCHITECTURES:
+        kind = f" (model_type {config['model_type']!r:.80})" if config.get("model_type") else ""
         raise ConfigRefusedError(
-            f"{path}: architectures = {json.dumps(named)[:80]}: not covered; covered are {', '.join(_ARCHITECTURES)}"
+            f"{place('architectures')}: architectures = {json.dumps(named)[:80]}{kind}: not covered; covered are "
+            f"{', '.join(f'{name} ({kind})' for name, kind in ARCHITECTURES.items())}"
         )
-    architecture = _ARCHITECTURES[named[0]]
+    architecture = ARCHITECTURES[named[0]]
     if config.get("model_type", architecture) != architecture:
         raise ConfigRefusedError(
-            f"{path}: model_type = {config['model_type']!r} disagrees with the architecture {named[0]}"
+            f"{place('model_type')}: model_type = {config['model_type']!r} disagrees with the architecture {named[0]}"
         )
     return architecture
 
 
-def _head_dim(path: Path, architecture: Architecture, config: Mapping[str, Any], even_share: int) -> int:
-    if config.get("head_dim") is None:
-        if architecture == "qwen3":
-            # transformers would take 128 here, whatever the tensors say.
-            raise InputError(f"{path}: head_dim is missing; a Qwen3 model needs it")
-        return even_share
-    return _integer(path, config, "head_dim")
+def _head_dim(place: Place, architecture: Architecture, config: Mapping[str, Any], heads: int) -> int:
+    if config.get("head_dim") is not None:
+        return _integer(place, config, "head_dim")
+    if architecture == "qwen3":
+        # transformers would take 128 here, whatever the tensors say.
+        raise InputError(f"{place('head_dim')}: head_dim is missing; a Qwen3 model needs it")
+    hidden = _integer(place, config, "hidden_size")
+    if hidden % heads:
+        raise InputError(
+            f"{place('hidden_size')}: hidden_size is {hidden}, no multiple of num_attention_heads = {heads}; without a "
+            "head_dim each head takes its even share"
+        )
+    return hidden // heads
 
 
-def _rope_theta(path: Path, config: Mapping[str, Any]) -> float:
+def _rope_theta(place: Place, config: Mapping[str, Any]) -> float:
     """From `rope_parameters` (transformers 5) or `rope_theta` (before)."""
     inner, outer = (config.get("rope_parameters") or {}).get("rope_theta"), config.get("rope_theta")
     if inner is not None and outer is not None and inner != outer:
-        raise InputError(f"{path}: rope_theta is {outer!r}, but rope_parameters.rope_theta is {inner!r}")
-    return _positive(path, "rope_theta", outer if inner is None else inner)
+        raise InputError(f"{place('rope_theta')}: rope_theta is {outer!r}, but rope_parameters.rope_theta is {inner!r}")
+    return _positive(place, "rope_theta", outer if inner is None else inner)
 
 
-def _positive(path: Path, key: str, value: Any) -> float:
+def _positive(place: Place, key: str, value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
-        raise InputError(f"{path}: {key} is {value!r}; a positive number is needed")
+        raise InputError(f"{place(key)}: {key} is {value!r}; a positive number is needed")
     return float(value)
 
 
@@ -210,7 +261,7 @@ def _eos_token_ids(
     """The union of both files' `eos_token_id`, a number or a list in each, generation config first."""
     given = (("generation_config.json", generation), ("config.json", config))
     tokens = [
-        _token_id(folder / name, "eos_token_id", value, vocab_size)
+        _token_id(_in_file(folder / name), "eos_token_id", value, vocab_size)
         for name, content in given
         for value in _list(content.get("eos_token_id"))
     ]
@@ -220,16 +271,17 @@ def _eos_token_ids(
     return found
 
 
-def _token_id(path: Path, key: str, value: Any, vocab_size: int) -> int | None:
+def _token_id(place: Place, key: str, value: Any, vocab_size: int) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < vocab_size:
-        raise InputError(f"{path}: {key} is {value!r}; a token below vocab_size = {vocab_size} is needed")
+        raise InputError(f"{place(key)}: {key} is {value!r}; a token below vocab_size = {vocab_size} is needed")
     return value
 
 
 def _check_tensors(folder: Path, facts: ModelFacts, tensors: Mapping[str, TensorInfo]) -> None:
     """Raise unless the files hold exactly the tensors that the facts promise. A tied head may be there or not."""
+    require_layers(folder, facts.num_hidden_layers, tensors)
     config = facts.model_dump() | {"model_type": facts.architecture}
     expected = expected_shapes(config, biased=facts.attention_bias)
     if facts.tie_word_embeddings and HEAD_NAME in tensors:
@@ -241,6 +293,12 @@ def _check_tensors(folder: Path, facts: ModelFacts, tensors: Mapping[str, Tensor
     for name, shape in expected.items():
         if tensors[name].shape != shape:
             raise InputError(f"{folder}: {name} is {[*tensors[name].shape]}, config.json makes it {[*shape]}")
+
+
+def require_layers(path: Path, layers: int, tensors: Sized) -> None:
+    """Raise InputError for more layers than tensors, before anybody lists the tensors of so many layers."""
+    if layers > len(tensors):
+        raise InputError(f"{path}: {len(tensors)} tensors cannot be {layers:,} layers (num_hidden_layers)")
 
 
 def _has_chat_template(folder: Path) -> bool:
@@ -258,17 +316,17 @@ def _source_dtype(folder: Path, tensors: Mapping[str, TensorInfo]) -> SourceDtyp
     return _DTYPES[found.pop()]
 
 
-def _integer(path: Path, config: Mapping[str, Any], key: str) -> int:
+def _integer(place: Place, config: Mapping[str, Any], key: str) -> int:
     value = config.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{path}: {key} is {value!r}; a positive whole number is needed")
+        raise InputError(f"{place(key)}: {key} is {value!r}; a positive whole number is needed")
     return value
 
 
-def _flag(path: Path, config: Mapping[str, Any], key: str) -> bool:
+def _flag(place: Place, config: Mapping[str, Any], key: str) -> bool:
     value = config.get(key, False)
     if not isinstance(value, bool):
-        raise InputError(f"{path}: {key} is {value!r}; true or false is needed")
+        raise InputError(f"{place(key)}: {key} is {value!r}; true or false is needed")
     return value
 
 

@@ -84,7 +84,7 @@ def feasibility(spec: Spec, model: ModelFacts, machine_bytes: int | None = None)
         kv_bytes=tokens * token_bytes,
         activation_bytes=activation_bytes + rope_bytes,
         runtime_bytes=RUNTIME_BYTES,
-        machine_bytes=machine_bytes if machine_bytes is not None else _machine_bytes(),
+        machine_bytes=machine_bytes if machine_bytes is not None else memory_of_machine(),
         arithmetic=(
             f"weights {_gb(weight_bytes)} = {model.num_parameters:,} parameters × {weight} bytes",
             f"KV cache {_gb(tokens * token_bytes)} = {tokens:,} tokens × {token_bytes:,} bytes "
@@ -106,7 +106,7 @@ def require_feasible(spec: Spec, model: ModelFacts, machine_bytes: int | None = 
     return result
 
 
-def _machine_bytes() -> int:
+def memory_of_machine() -> int:
     """This machine's memory, or what its container may have of it."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for file in _CONTAINER_LIMITS:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from metainfer.checkpoint.facts import ConfigRefusedError
+from metainfer.checkpoint.facts import ConfigRefusedError, require_layers
 from metainfer.checkpoint.gguf_file import GgufFile, GgufTensor
 from metainfer.checkpoint.gguf_tokenizer import write_tokenizer
 from metainfer.checkpoint.layout import expected_shapes
@@ -173,6 +173,7 @@ class _Keys:
 
 def _check_shapes(path: Path, config: Mapping[str, Any], tensors: Tensors) -> None:
     """Raise InputError unless the file holds exactly the tensors that its metadata promises."""
+    require_layers(path, config["num_hidden_layers"], tensors)
     expected = expected_shapes(config, biased=any(name.endswith(".bias") for name in tensors))
     if missing := sorted(expected.keys() - tensors.keys()):
         raise InputError(f"{path}: {len(missing)} tensors are missing, among them {', '.join(missing[:4])}")

@@ -31,6 +31,7 @@ def download(source: HubSource, cache: Path, progress: Progress) -> Path:
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
+        HFValidationError,
         LocalEntryNotFoundError,
         OfflineModeIsEnabled,
         RepositoryNotFoundError,
@@ -48,6 +49,8 @@ def download(source: HubSource, cache: Path, progress: Progress) -> Path:
             allow_patterns=list(_PATTERNS),
             cache_dir=cache / "downloads" / "hub",
         )
+    except HFValidationError as error:
+        raise InputError(f"{source.id}: no repository of the hub can have this id: {_first_line(error)}") from error
     except GatedRepoError as error:
         raise MachineError(f"{what}: its owners ask for consent; give it on the hub, then `hf auth login`") from error
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from metainfer.checkpoint.facts import ModelFacts, read_facts
+from metainfer.checkpoint.facts import ModelFacts, Place, read_facts
 from metainfer.checkpoint.tensors import INDEX_NAME, WEIGHTS_NAME, tensor_index
-from metainfer.errors import InputError, MachineError
+from metainfer.errors import InputError, MachineError, MetainferError
 from metainfer.files import canonical_json, folder_digest, read_regular, sha256_bytes, write_atomic
 from metainfer.progress import Progress
-from metainfer.spec.models import RandomSource, Source
+from metainfer.spec.document import Document
+from metainfer.spec.models import HubSource, RandomSource, Source
 
 CONVERSION_VERSION = 1
 """Raise it when a conversion begins to give other bytes; older entries of the index are then not found."""
@@ -31,6 +32,7 @@ _TEXT_FILES = (
 )
 _NEEDED = ("config.json", "tokenizer.json", "tokenizer_config.json")
 _COPY_STEP, _HASH_STEP = "copy model", "hash model"
+Admit = Callable[[ModelFacts], object]
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,20 @@ class ModelFolder:
     facts: ModelFacts
 
 
-def fetch_model(source: Source, *, cache: Path, base_dir: Path, progress: Progress) -> ModelFolder:
+def fetch_model(
+    source: Source,
+    *,
+    cache: Path,
+    base_dir: Path,
+    progress: Progress,
+    spec_path: Path | None = None,
+    admit: Admit = lambda facts: None,
+) -> ModelFolder:
     """The folder for `source`, converted into `cache` if it is not there yet.
 
-    `base_dir` is what relative paths of the spec are relative to. Raises InputError for a wrong source, RefusedError
+    `base_dir` is what relative paths of the spec are relative to, `spec_path` the spec that errors may point into.
+    `admit` sees the model's facts as soon as they are known and may raise: for a local folder or a random model before
+    anything is copied or made. Raises InputError for a wrong source, RefusedError
     for a checkpoint that is not covered, MachineError if it cannot be had (no network, no space).
     """
     key = _source_key(source, base_dir)
@@ -57,11 +69,12 @@ def fetch_model(source: Source, *, cache: Path, base_dir: Path, progress: Progre
         with _lock(cache / "sources" / f"{key}.lock"):
             if found := _look_up(index, cache):
                 return found
-            made = _make(_maker(source, cache, base_dir, progress), cache, key, progress)
+            fill = _maker(source, cache, base_dir, progress, spec_path, admit)
+            made = _make(fill, cache, key, _described(source, base_dir), progress)
             write_atomic(index, canonical_json({"digest": made.digest, "bytes": _sizes(made.path)}))
             return made
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS):
             raise MachineError(
                 f"{error.filename or cache}: {error.strerror}. Models are kept in {cache}: it must be writable, with "
                 "room for three times the model; METAINFER_CACHE names another folder"
@@ -120,6 +133,7 @@ def _random_config(source: RandomSource, base_dir: Path) -> dict[str, Any]:
     path = base_dir / source.config
     try:
         config = json.loads(read_regular(path))
+        canonical_json(config)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; paths in a spec are relative to the spec") from error
     except (ValueError, RecursionError) as error:
@@ -129,16 +143,15 @@ def _random_config(source: RandomSource, base_dir: Path) -> dict[str, Any]:
     return config
 
 
-def _maker(source: Source, cache: Path, base_dir: Path, progress: Progress) -> Callable[[Path], None]:
+def _maker(
+    source: Source, cache: Path, base_dir: Path, progress: Progress, spec_path: Path | None, admit: Admit
+) -> Callable[[Path], None]:
     """What fills an empty folder with the canonical files."""
     if source.path is not None:
         origin = base_dir / source.path
-        return lambda out: copy_model(origin, out, progress)
-    if source.hf is not None:
-        from metainfer.checkpoint.hub import download
-
-        hf = source.hf
-        return lambda out: copy_model(download(hf, cache, progress), out, progress)
+        return lambda out: copy_model(origin, out, progress, admit)
+    if (hf := source.hf) is not None:
+        return lambda out: _copy_download(hf, out, cache, progress, admit)
     if source.gguf is not None:
         from metainfer.checkpoint.gguf import convert
         from metainfer.checkpoint.wheels import gguf_file
@@ -150,10 +163,53 @@ def _maker(source: Source, cache: Path, base_dir: Path, progress: Progress) -> C
 
     config = _random_config(source.random, base_dir)
     seed = source.random.seed
-    return lambda out: make_random_model(config, seed, out)
+    place = _config_place(source.random, base_dir, spec_path)
+    return lambda out: make_random_model(config, seed, out, place=place, admit=admit)
 
 
-def _make(fill: Callable[[Path], None], cache: Path, key: str, progress: Progress) -> ModelFolder:
+def _config_place(source: RandomSource, base_dir: Path, spec_path: Path | None) -> Place:
+    """Where the keys of a random model's config stand: in its file, or in the spec at a line and column."""
+    if isinstance(source.config, str):
+        path = base_dir / source.config
+        return lambda key: str(path)
+    loc = ("model", "source", "random", "config")
+    if spec_path is None:
+        return lambda key: ".".join(loc)
+    spec = spec_path
+    return lambda key: f"{Document.read(spec, lenient=True).where((*loc, key))}: {'.'.join(loc)}"
+
+
+def _described(source: Source, base_dir: Path) -> str:
+    """What errors call a file of the model: this, then the file's name."""
+    if source.path is not None:
+        return f"{base_dir / source.path}/"
+    if source.hf is not None:
+        return f"{source.hf.id}@{source.hf.revision[:12]}/"
+    if source.gguf is not None:
+        return f"{base_dir / source.gguf.path if source.gguf.path else 'model.source.gguf'}, converted: "
+    return "model.source.random, made: "
+
+
+@contextmanager
+def _called(folder: Path, name: str) -> Iterator[None]:
+    """Have errors about what lies in `folder`, of which the user knows nothing, name it as the user does."""
+    try:
+        yield
+    except MetainferError as error:
+        text = str(error).replace(f"{folder}/", name).replace(str(folder), name.rstrip("/: "))
+        error.args = (text, *error.args[1:])
+        raise
+
+
+def _copy_download(source: HubSource, out: Path, cache: Path, progress: Progress, admit: Admit) -> None:
+    from metainfer.checkpoint.hub import download
+
+    folder = download(source, cache, progress)
+    with _called(folder, f"{source.id}@{source.revision[:12]}/"):
+        copy_model(folder, out, progress, admit)
+
+
+def _make(fill: Callable[[Path], None], cache: Path, key: str, name: str, progress: Progress) -> ModelFolder:
     """Run `fill` on a scratch folder, check the result, and move it to its digest's place.
 
     The scratch folder is the source's own, so that what a killed run left there is cleared by the next.
@@ -163,8 +219,9 @@ def _make(fill: Callable[[Path], None], cache: Path, key: str, progress: Progres
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     try:
-        fill(scratch)
-        facts = read_facts(scratch)
+        with _called(scratch, name):
+            fill(scratch)
+            facts = read_facts(scratch)
         progress.start(_HASH_STEP)
         digest = folder_digest(scratch)
         progress.done(_HASH_STEP, digest)
@@ -191,7 +248,7 @@ def _sync(folder: Path) -> None:
             os.close(handle)
 
 
-def copy_model(origin: Path, out: Path, progress: Progress) -> None:
+def copy_model(origin: Path, out: Path, progress: Progress, admit: Admit = lambda facts: None) -> None:
     """Copy the files that make up a model, and no others, from `origin` to `out`. Raises InputError if some lack."""
     if missing := [name for name in _NEEDED if not (origin / name).is_file()]:
         raise InputError(f"{origin}: {', '.join(missing)}: no such file; a model folder needs it")
@@ -201,6 +258,7 @@ def copy_model(origin: Path, out: Path, progress: Progress) -> None:
     names += sorted({info.file for info in tensor_index(origin).values()} or {WEIGHTS_NAME})
     if (origin / INDEX_NAME).exists():
         names.append(INDEX_NAME)
+    admit(read_facts(origin))
     progress.start(_COPY_STEP, total=sum((origin / name).stat().st_size for name in names))
     for name in names:
         shutil.copyfile(origin / name, out / name)

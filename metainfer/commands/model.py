@@ -39,4 +39,10 @@ def _fetch(spec: SpecPath) -> ModelFolder:
     from metainfer.spec.load import load_spec
 
     with make_reporter(as_json=False) as reporter:
-        return fetch_model(load_spec(spec).model.source, cache=cache_root(), base_dir=spec.parent, progress=reporter)
+        return fetch_model(
+            load_spec(spec).model.source,
+            cache=cache_root(),
+            base_dir=spec.parent,
+            progress=reporter,
+            spec_path=spec,
+        )

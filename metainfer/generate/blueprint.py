@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 
@@ -93,13 +92,3 @@ UNIT_MODULES: dict[str, str] = {unit: slot.name for slot in MODULES for unit in 
 
 NEEDED_UNITS: tuple[str, ...] = tuple(UNIT_MODULES)
 """Every unit an engine is made of; coverage asks knowledge for each."""
-
-
-def package_name(engine: str) -> str:
-    """Turn an engine's name into a valid Python package name.
-
-    >>> package_name("qwen2.5-coder-0.5b-cpu")
-    'qwen2_5_coder_0_5b_cpu'
-    """
-    name = re.sub(r"[^0-9a-zA-Z]+", "_", engine).strip("_").lower()
-    return f"engine_{name}" if not name or name[0].isdigit() else name

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from metainfer.checkpoint.facts import ModelFacts
 from metainfer.errors import InputError
 from metainfer.files import pretty_json, read_regular, sha256_file
+from metainfer.spec.models import Spec
 
 MANIFEST_NAME = "manifest.json"
 EVIDENCE_NAME = "evidence.json"
@@ -103,21 +106,63 @@ def read_manifest(engine_dir: Path) -> Manifest:
         return Manifest.model_validate(json.loads(read_regular(path)))
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; {engine_dir} is not a generated engine") from error
-    except (ValueError, ValidationError) as error:
+    except ValidationError as error:
+        raise _wrong(path, error) from error
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a manifest: {error}") from error
+
+
+def recorded_spec(engine_dir: Path, manifest: Manifest) -> Spec:
+    """The spec that the manifest records. Raises InputError naming the manifest and the key."""
+    try:
+        return Spec.model_validate(manifest.spec)
+    except ValidationError as error:
+        raise _wrong(engine_dir / MANIFEST_NAME, error, "spec") from error
+
+
+def recorded_model(engine_dir: Path, manifest: Manifest) -> ModelFacts:
+    """The facts of the model that the manifest records. Raises InputError as above."""
+    try:
+        return ModelFacts.model_validate(manifest.model.facts)
+    except ValidationError as error:
+        raise _wrong(engine_dir / MANIFEST_NAME, error, "model", "facts") from error
+
+
+def _wrong(path: Path, error: ValidationError, *above: str) -> InputError:
+    return InputError(
+        "\n".join(
+            f"{path}: {'.'.join(map(str, (*above, *problem['loc'])))}: {problem['msg'].removeprefix('Value error, ')}"
+            for problem in error.errors(include_url=False, include_input=False)
+        )
+    )
+
+
+def engine_files(engine_dir: Path) -> tuple[dict[str, Path], list[str]]:
+    """The files of an engine's folder by relative path, compiled Python left out; and what there is no file."""
+    files: dict[str, Path] = {}
+    odd = []
+    for path in sorted(engine_dir.rglob("*")):
+        relative, mode = path.relative_to(engine_dir), path.lstat().st_mode
+        if "__pycache__" in relative.parts[:-1] or stat.S_ISDIR(mode):
+            continue
+        if stat.S_ISREG(mode):
+            files[relative.as_posix()] = path
+        else:
+            odd.append(relative.as_posix())
+    return files, odd
 
 
 def altered_files(engine_dir: Path, manifest: Manifest) -> list[str]:
     """What differs from the manifest, one line per file; empty when the engine is as generated."""
-    found = {
-        path.relative_to(engine_dir).as_posix()
-        for path in engine_dir.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    } - {MANIFEST_NAME, EVIDENCE_NAME}
-    complaints = [f"{name}: not in the manifest" for name in sorted(found - set(manifest.files))]
+    found, odd = engine_files(engine_dir)
+    extra = found.keys() - manifest.files.keys() - {MANIFEST_NAME, EVIDENCE_NAME}
+    complaints = [f"{name}: not a regular file" for name in odd]
+    complaints += [f"{name}: not in the manifest" for name in sorted(extra)]
     for name, digest in sorted(manifest.files.items()):
+        if name in odd:
+            continue
         if name not in found:
             complaints.append(f"{name}: missing")
-        elif sha256_file(engine_dir / name) != digest:
+        elif sha256_file(found[name]) != digest:
             complaints.append(f"{name}: changed after generation")
     return complaints

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from metainfer.checkpoint.facts import ModelFacts
 from metainfer.ckb.facts import Facts
 from metainfer.ckb.routing import require_coverage, route
 from metainfer.ckb.store import KnowledgeBase
@@ -12,17 +11,22 @@ from metainfer.errors import InputError
 from metainfer.generate.blueprint import NEEDED_UNITS
 from metainfer.generate.constants import Limits
 from metainfer.generate.inputs import EngineInputs
-from metainfer.generate.manifest import EVIDENCE_NAME, Manifest, read_manifest
+from metainfer.generate.manifest import (
+    EVIDENCE_NAME,
+    Manifest,
+    engine_files,
+    read_manifest,
+    recorded_model,
+    recorded_spec,
+)
 from metainfer.generate.specializer import GeneratedEngine, generate
 from metainfer.generate.written import WrittenUnits, written_path
-from metainfer.spec.models import Spec
 
 
 def regenerate(engine_dir: Path, ckb_root: Path) -> GeneratedEngine:
     """Generate from the spec, model facts and digest that the manifest records. Needs no model and no network."""
     manifest = read_manifest(engine_dir)
-    spec = Spec.model_validate(manifest.spec)
-    model = ModelFacts.model_validate(manifest.model.facts)
+    spec, model = recorded_spec(engine_dir, manifest), recorded_model(engine_dir, manifest)
     facts = Facts.from_spec(spec, model)
     routing = route(KnowledgeBase.load(ckb_root), facts)
     require_coverage(routing, NEEDED_UNITS)
@@ -60,15 +64,15 @@ def _written(engine_dir: Path, manifest: Manifest) -> list[WrittenUnits]:
 
 def differences(engine_dir: Path, engine: GeneratedEngine) -> list[str]:
     """A line for each file of `engine_dir` that is not byte for byte what `engine` holds; evidence is left out."""
-    found = {
-        path.relative_to(engine_dir).as_posix(): path.read_bytes()
-        for path in sorted(engine_dir.rglob("*"))
-        if path.is_file() and "__pycache__" not in path.parts and path.name != EVIDENCE_NAME
-    }
-    complaints = [f"{name}: the generator does not make it" for name in sorted(found.keys() - engine.files.keys())]
+    found, odd = engine_files(engine_dir)
+    extra = found.keys() - engine.files.keys() - {EVIDENCE_NAME}
+    complaints = [f"{name}: not a regular file" for name in odd]
+    complaints += [f"{name}: the generator does not make it" for name in sorted(extra)]
     for name, data in sorted(engine.files.items()):
+        if name in odd:
+            continue
         if name not in found:
             complaints.append(f"{name}: missing")
-        elif found[name] != data:
+        elif found[name].stat().st_size != len(data) or found[name].read_bytes() != data:
             complaints.append(f"{name}: differs from what the generator makes")
     return complaints

@@ -19,7 +19,7 @@ from metainfer.generate.assemble import (
     used_config_names,
     used_macro_names,
 )
-from metainfer.generate.blueprint import MODULES, UNIT_MODULES, ModuleSlot, package_name
+from metainfer.generate.blueprint import MODULES, UNIT_MODULES, ModuleSlot
 from metainfer.generate.constants import config_module, constants_header, engine_constants
 from metainfer.generate.inputs import EngineInputs
 from metainfer.generate.lines import code_lines
@@ -33,6 +33,7 @@ from metainfer.generate.manifest import (
     UnitRecord,
 )
 from metainfer.generate.written import WrittenUnits
+from metainfer.spec.names import package_name
 
 if TYPE_CHECKING:
     from metainfer.ckb.models import Contract

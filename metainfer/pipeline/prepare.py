@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,14 @@ def prepare(spec_path: Path, ckb_root: Path, repo_root: Path, cache: Path, progr
     refuse_machine()
     refuse_unserved(spec)
     knowledge = KnowledgeBase.load(ckb_root)
-    model = fetch_model(spec.model.source, cache=cache, base_dir=spec_path.parent, progress=progress)
+    model = fetch_model(
+        spec.model.source,
+        cache=cache,
+        base_dir=spec_path.parent,
+        progress=progress,
+        spec_path=spec_path,
+        admit=partial(require_feasible, spec),
+    )
     fits = require_feasible(spec, model.facts)
     facts = Facts.from_spec(spec, model.facts)
     routing = route(knowledge, facts)

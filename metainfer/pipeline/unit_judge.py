@@ -17,11 +17,12 @@ from metainfer.gates.report import GateReport
 from metainfer.gates.static import static_gate
 from metainfer.gates.unit import unit_gate
 from metainfer.generate.assemble import AssemblyError
-from metainfer.generate.blueprint import UNIT_MODULES, package_name
+from metainfer.generate.blueprint import UNIT_MODULES
 from metainfer.generate.inputs import EngineInputs
 from metainfer.generate.specializer import generate
 from metainfer.generate.written import WrittenUnits
 from metainfer.sandbox import Sandbox
+from metainfer.spec.names import package_name
 
 
 @dataclass(frozen=True)

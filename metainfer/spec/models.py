@@ -7,17 +7,18 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from metainfer.spec.names import name_complaint
+
 Platform = Literal["cpu-x86-avx2", "cpu-x86-avx512", "cuda-sm80", "cuda-sm90", "cuda-sm100", "hip-gfx942"]
 Feature = Literal["chat", "completions", "streaming", "logprobs", "stop", "seed"]
 WeightDtype = Literal["fp32", "bf16", "int8", "int4"]
 
-_NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 _WHEEL = re.compile(r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*==[0-9]+(?:\.[0-9]+)*(?:(?:a|b|rc|\.post|\.dev)[0-9]+)*")
 
 
 def _name(text: str) -> str:
-    if not _NAME.fullmatch(text) or len(text) > 64:
-        raise ValueError("use at most 64 lower-case letters and digits, with single . _ or - between them")
+    if complaint := name_complaint(text):
+        raise ValueError(complaint)
     return text
 
 

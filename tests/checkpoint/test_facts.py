@@ -170,6 +170,16 @@ def test_what_no_knowledge_covers_is_refused_by_name(qwen2: Path, values: dict[s
     assert caught.value.exit_code == ExitCode.REFUSED
 
 
+def test_another_architecture_is_refused_by_its_name_and_not_by_a_key_of_its_own(qwen2: Path) -> None:
+    config_set(qwen2, architectures=["LlamaForCausalLM"], model_type="llama", mlp_bias=False, pretraining_tp=1)
+    with pytest.raises(ConfigRefusedError) as caught:
+        read_facts(qwen2)
+    assert str(caught.value) == (
+        f"{qwen2}/config.json: architectures = [\"LlamaForCausalLM\"] (model_type 'llama'): not covered; "
+        "covered are Qwen2ForCausalLM (qwen2), Qwen3ForCausalLM (qwen3)"
+    )
+
+
 def test_all_refused_keys_come_at_once(qwen2: Path) -> None:
     config_set(qwen2, hidden_act="gelu", use_sliding_window=True, strange=1)
     with pytest.raises(ConfigRefusedError) as caught:
@@ -330,3 +340,9 @@ def test_any_value_of_any_key_gives_facts_or_a_named_error(
         read_facts(qwen2)
     except MetainferError as error:
         assert str(qwen2) in str(error)  # noqa: PT017
+
+
+def test_layers_by_the_billion_are_refused_without_listing_them(qwen2: Path) -> None:
+    config_set(qwen2, num_hidden_layers=10**9, layer_types=None)
+    with pytest.raises(InputError, match=r"27 tensors cannot be 1,000,000,000 layers \(num_hidden_layers\)"):
+        read_facts(qwen2)

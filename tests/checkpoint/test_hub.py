@@ -163,6 +163,13 @@ def test_a_repository_or_commit_that_does_not_exist_is_the_specs_fault(hub: Hub,
     assert message.startswith(f"{REPOSITORY} at ffffffffffff: the hub knows no such repository or commit")
 
 
+@pytest.mark.parametrize("repository", ["owner/a--b", "-owner/tiny", "owner/tiny.git", "owner/" + "a" * 97])
+def test_an_id_that_no_repository_can_have_is_the_specs_fault(repository: str, hub: Hub, tmp_path: Path) -> None:
+    kind, message = fetch(tmp_path, repository, HF_ENDPOINT=hub.url)
+    assert kind == "InputError"
+    assert message.startswith(f"{repository}: no repository of the hub can have this id: ")
+
+
 @pytest.mark.parametrize(
     "environment",
     [

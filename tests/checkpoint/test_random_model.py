@@ -9,11 +9,11 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from metainfer.checkpoint.facts import read_facts
+from metainfer.checkpoint.facts import ModelFacts, read_facts
 from metainfer.checkpoint.random_model import make_random_model
-from metainfer.errors import InputError
+from metainfer.errors import InputError, RefusedError
 from metainfer.files import folder_digest
-from tests.checkpoint.saved_models import QWEN2
+from tests.checkpoint.saved_models import QWEN2, QWEN3
 
 
 def load(folder: Path) -> Any:
@@ -81,11 +81,60 @@ def test_token_ids_are_bytes_and_the_template_ends_in_the_assistants_turn(random
         ({"vocab_size": 258}, "at least 259"),
         ({"vocab_size": "many"}, "at least 259"),
         ({"dtype": "int8"}, "dtype is 'int8'"),
-        ({"model_type": "no-such-model"}, "transformers refuses the config"),
-        ({"model_type": None}, "transformers refuses the config"),
-        ({"hidden_size": "wide"}, "transformers refuses the config"),
+        ({"model_type": None}, "model_type is missing; one of qwen2, qwen3 is needed"),
+        ({"hidden_size": "wide"}, "hidden_size is 'wide'"),
+        ({"hidden_size": -96}, "hidden_size is -96; a positive whole number is needed"),
+        ({"hidden_size": 50}, "hidden_size is 50, no multiple of num_attention_heads = 4"),
+        ({"hidden_size": 12}, "head_dim is 3; rotary embedding needs an even one"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0"),
+        ({"num_key_value_heads": 0}, "num_key_value_heads is 0"),
+        ({"num_key_value_heads": 3}, "4 heads cannot share 3 key-value heads"),
+        ({"num_hidden_layers": True}, "num_hidden_layers is True"),
+        ({"num_hidden_layers": 1_000_000}, "num_hidden_layers is 1,000,000; at most 1,000"),
+        ({"initializer_range": -1}, "initializer_range is -1"),
+        ({"max_shard_size": "much"}, "max_shard_size is 'much'"),
+        ({"layer_types": "x"}, "transformers refuses the config: .*layer_types"),
+        ({"_attn_implementation": "none"}, "transformers cannot make the model: "),
     ],
 )
 def test_a_config_that_makes_no_model_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         make_random_model({**QWEN2, **change}, 1, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "llama"}, "model_type = 'llama': not covered; covered are qwen2, qwen3"),
+        ({"model_type": "no-such-model"}, "model_type = 'no-such-model': not covered"),
+        ({"model_type": ["qwen2"]}, "not covered"),
+        ({"architectures": ["LlamaForCausalLM"]}, "LlamaForCausalLM"),
+        ({"strange": 1}, "strange = 1: no knowledge says what this key does"),
+        ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
+        ({"vocab_size": 10**12}, "48,000,000,037,296 random weights take .* GB to make, and this machine has"),
+    ],
+)
+def test_a_config_that_no_engine_can_serve_is_refused_before_anything_is_made(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RefusedError, match=message):
+        make_random_model({**QWEN2, "tie_word_embeddings": True, **change}, 1, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("base", [QWEN2, QWEN3], ids=["qwen2", "qwen3"])
+@pytest.mark.parametrize("change", [{}, {"tie_word_embeddings": True, "dtype": "float32"}], ids=["untied", "tied"])
+def test_what_is_planned_is_what_is_made(base: dict[str, Any], change: dict[str, Any], tmp_path: Path) -> None:
+    seen: list[ModelFacts] = []
+    make_random_model({**base, **change}, 1, tmp_path, admit=seen.append)
+    made = read_facts(tmp_path).model_dump(exclude={"eos_token_ids"})
+    assert [facts.model_dump(exclude={"eos_token_ids"}) for facts in seen] == [made]
+
+
+def test_whoever_does_not_admit_the_facts_stops_it(tmp_path: Path) -> None:
+    def refuse(facts: ModelFacts) -> None:
+        raise RefusedError("no")
+
+    with pytest.raises(RefusedError):
+        make_random_model(QWEN2, 1, tmp_path, admit=refuse)
+    assert list(tmp_path.iterdir()) == []

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from metainfer.checkpoint import sources
+from metainfer.checkpoint.facts import ModelFacts
 from metainfer.checkpoint.sources import ModelFolder, fetch_model, known_model
-from metainfer.errors import InputError, MachineError, RefusedError
+from metainfer.errors import InputError, MachineError, MetainferError, RefusedError
 from metainfer.files import folder_digest, sha256_file
 from metainfer.progress import Silent
 from metainfer.spec.models import Source
@@ -259,6 +260,88 @@ def test_a_folder_that_lacks_a_file_is_refused_by_the_files_name(missing: str, l
 def test_a_path_that_leads_nowhere_is_named(source: Source, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         fetch(source, tmp_path)
+
+
+def test_a_key_of_a_random_model_is_named_where_it_stands_in_the_spec(tmp_path: Path) -> None:
+    spec = tmp_path / "wide.yaml"
+    spec.write_text("model:\n  source:\n    random:\n      config:\n        hidden_size: -96\n")
+    source = source_of(random={"config": {**QWEN2, "hidden_size": -96}, "seed": 1})
+    with pytest.raises(InputError) as caught:
+        fetch_model(source, cache=tmp_path / "cache", base_dir=tmp_path, progress=Silent(), spec_path=spec)
+    assert str(caught.value) == (
+        f"{spec}:5:9: model.source.random.config: hidden_size is -96; a positive whole number is needed"
+    )
+
+
+def test_a_key_of_a_random_models_file_is_named_by_the_file(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text(json.dumps({**QWEN2, "mlp_bias": True}))
+    with pytest.raises(RefusedError, match=rf"^{tmp_path}/c\.json: mlp_bias = true: no knowledge"):
+        fetch(source_of(random={"config": "c.json", "seed": 1}), tmp_path)
+
+
+@pytest.mark.parametrize("content", ['{"a": NaN}', '{"a": "\\ud800"}', "[" * 100_000, "{"])
+def test_a_random_models_file_that_is_no_json_is_an_error(content: str, tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text(content)
+    with pytest.raises(InputError, match=r"c\.json: not JSON"):
+        fetch(source_of(random={"config": "c.json", "seed": 1}), tmp_path)
+
+
+def test_a_refused_folder_is_named_as_in_the_spec_and_not_copied(local: Path, tmp_path: Path) -> None:
+    edit_json(local / "config.json", lambda config: config.update(hidden_size=-1))
+    spy = Spy()
+    with pytest.raises(InputError, match=f"^{local}/config.json: hidden_size is -1"):
+        fetch(source_of(path="local"), tmp_path, spy)
+    assert spy.started == []
+
+
+def test_a_refused_gguf_is_named_and_not_the_folder_it_is_converted_in(gguf: Gguf, tmp_path: Path) -> None:
+    gguf.fields["qwen2.attention.head_count_kv"] = 3
+    path = gguf.write(tmp_path / "m.gguf")
+    with pytest.raises(MetainferError) as caught:
+        fetch(source_of(gguf={"path": "m.gguf", "sha256": sha256_file(path)}), tmp_path)
+    assert ".making" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_model_that_is_not_admitted_is_not_copied(local: Path, tmp_path: Path) -> None:
+    def refuse(facts: ModelFacts) -> None:
+        raise RefusedError(f"{facts.hidden_size} is too wide")
+
+    spy = Spy()
+    with pytest.raises(RefusedError, match="48 is too wide"):
+        fetch_model(source_of(path="local"), cache=tmp_path / "cache", base_dir=tmp_path, progress=spy, admit=refuse)
+    assert spy.started == []
+
+
+@pytest.mark.parametrize("kind", ["weights", "tokenizer"])
+def test_a_disk_that_fills_up_under_a_random_model_is_said_as_what_it_is(kind: str, tmp_path: Path) -> None:
+    small = {"hidden_size": 4, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
+    config = {**QWEN2, **small, "tie_word_embeddings": True} if kind == "tokenizer" else QWEN2
+    limit = 5_000 if kind == "tokenizer" else 20_000  # bytes of any one file: the system's own refusal
+    script = textwrap.dedent(
+        f"""
+        import resource
+        from pathlib import Path
+        from metainfer.checkpoint.sources import fetch_model
+        from metainfer.errors import MachineError
+        from metainfer.progress import Silent
+        from metainfer.spec.models import Source
+
+        here = Path({str(tmp_path)!r})
+        source = Source.model_validate({{"random": {{"config": {config!r}, "seed": 1}}}})
+        resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+        try:
+            fetch_model(source, cache=here / "cache", base_dir=here, progress=Silent())
+        except MachineError as error:
+            print(error)
+            print(error.__cause__.__cause__)
+        """
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    told, cause = result.stdout.splitlines()
+    assert "File too large. Models are kept in" in told
+    assert cause.startswith("Error while serializing") == (kind == "weights"), "the other library is to fail"
+    assert leftovers(tmp_path) == []
 
 
 def test_a_gguf_with_another_hash_is_refused_before_anything_is_made(gguf: Gguf, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from metainfer.generate.assemble import (
     format_python,
     used_config_names,
 )
-from metainfer.generate.blueprint import MODULES, NEEDED_UNITS, ModuleSlot, package_name
+from metainfer.generate.blueprint import MODULES, NEEDED_UNITS, ModuleSlot
+from metainfer.spec.names import package_name
 
 LAYERS = ModuleSlot("layers", "Layers.", ("RMSNorm", "Linear"))
 
