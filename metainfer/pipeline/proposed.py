@@ -25,8 +25,8 @@ class ProposedKnowledge:
 def read_proposals(paths: Sequence[Path], ckb_root: Path) -> ProposedKnowledge:
     """The proposals of `paths`, one after the other, against the knowledge base `ckb_root`, which stays as it is.
 
-    Raises ProposalError if a file or delta is wrong or no pull request may hold it, StaleProposalError if a contract has
-    moved on, KnowledgeError if the base would not load with them.
+    Raises ProposalError if a file or delta is wrong or no pull request may hold it, StaleProposalError if a contract
+    has moved on, KnowledgeError if the base would not load with them.
     """
     if not paths:
         return ProposedKnowledge()
