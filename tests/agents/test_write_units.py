@@ -99,11 +99,12 @@ def test_a_second_run_pays_nothing(inputs: EngineInputs, tmp_path: Path) -> None
         ("I would rather not.", "exactly one"),
         (fenced("class RMSNorm:\n    pass"), "RMSNorm.__init__ is missing"),
         (fenced("class RMSNorm(:"), "not Python in line 1"),
+        (fenced(RMSNORM.replace("torch.mean(", "F.mean(")), "line 17: Undefined name `F`"),
         (fenced("import os\n" + RMSNORM + "\nos.system('true')"), "os.system"),
         (fenced(RMSNORM + "\n\ndef extra() -> None:\n    pass"), "extra is public"),
         (fenced(RMSNORM.replace("self._eps = eps", "self._eps = 1e-6")), "check_matches_float64|RMS_NORM_EPS|eps"),
     ],
-    ids=["no code", "no methods", "no Python", "forbidden", "public", "typed in"],
+    ids=["no code", "no methods", "no Python", "a neighbour's import", "forbidden", "public", "typed in"],
 )
 def test_what_does_not_hold_falls_back_and_says_why(
     inputs: EngineInputs, tmp_path: Path, answer: str, finding: str
