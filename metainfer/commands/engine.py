@@ -108,6 +108,7 @@ def bench(
 
     folder = find_engine(engine)
     manifest = _manifest(folder)
+    spec = _spec(folder, manifest)
     model = _model(manifest)
     count = threads or usable_cores()
     settings = (
@@ -122,7 +123,7 @@ def bench(
             model=model.facts,
             peers=[peer for peer in peers.split(",") if peer],
             settings=settings,
-            goals={name: value for name, value in manifest.spec.get("goals", {}).items() if value is not None},
+            goals={name: value for name, value in spec.goals.model_dump().items() if value is not None},
             sandbox=Sandbox() if sandbox else None,
             progress=reporter,
         )

@@ -29,7 +29,7 @@ def write(folder: Path, files: dict[str, bytes]) -> None:
         (folder / path).write_bytes(data)
 
 
-@pytest.mark.parametrize("command", [["gate", "static"], ["verify"]])
+@pytest.mark.parametrize("command", [["gate", "static"], ["verify"], ["bench"]])
 def test_a_bad_spec_in_a_manifest_is_one_message_that_names_the_manifest(tmp_path: Path, command: list[str]) -> None:
     write(tmp_path / "engine", engine_files())
     manifest = tmp_path / "engine/manifest.json"
