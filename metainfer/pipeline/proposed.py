@@ -25,12 +25,12 @@ class ProposedKnowledge:
 def read_proposals(paths: Sequence[Path], ckb_root: Path) -> ProposedKnowledge:
     """The proposals of `paths`, one after the other, against the knowledge base `ckb_root`, which stays as it is.
 
-    Raises ProposalError if a file or delta is wrong, StaleProposalError if a contract has moved on, KnowledgeError if
-    the base would not load with them.
+    Raises ProposalError if a file or delta is wrong or no pull request may hold it, StaleProposalError if a contract
+    has moved on, KnowledgeError if the base would not load with them.
     """
     if not paths:
         return ProposedKnowledge()
-    from metainfer.ckb.proposals import describe, edits
+    from metainfer.ckb.proposals import ProposalError, describe, edits
     from metainfer.ckb.store import KnowledgeError
 
     proposal = _joined(paths)
@@ -38,11 +38,22 @@ def read_proposals(paths: Sequence[Path], ckb_root: Path) -> ProposedKnowledge:
         files = {f"ckb/{path}": data for path, data in edits(ckb_root, proposal).items()}
     except KnowledgeError as error:  # told with the paths that the author knows, not those of this run's export
         raise KnowledgeError([line.replace(f"{ckb_root}/", "ckb/") for line in error.problems]) from None
+    if complaints := _unpublishable(files, ckb_root):
+        raise ProposalError("\n".join(complaints))
     changes = [
         KnowledgeChange(f"ckb/{change.path}", change.words, change.weakens, change.evidence)
         for change in describe(ckb_root, proposal)
     ]
     return ProposedKnowledge(files, changes)
+
+
+def _unpublishable(files: Mapping[str, bytes], ckb_root: Path) -> list[str]:
+    """What publishing would refuse of the files, said before minutes of gates instead of after them."""
+    from metainfer.forge.paths import KNOWLEDGE, path_complaints, size_complaints, spelling_complaints
+
+    there = [f"{KNOWLEDGE}{path.relative_to(ckb_root).as_posix()}" for path in ckb_root.rglob("*") if path.is_file()]
+    complaints = path_complaints(files, [KNOWLEDGE]) + spelling_complaints(files, there) + size_complaints(files)
+    return complaints + [f"{path}: holds a NUL byte; only text is allowed" for path in files if b"\0" in files[path]]
 
 
 def _joined(paths: Sequence[Path]) -> Proposal:
