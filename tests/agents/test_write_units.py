@@ -99,7 +99,7 @@ def test_a_second_run_pays_nothing(inputs: EngineInputs, tmp_path: Path) -> None
         ("I would rather not.", "exactly one"),
         (fenced("class RMSNorm:\n    pass"), "RMSNorm.__init__ is missing"),
         (fenced("class RMSNorm(:"), "not Python in line 1"),
-        (fenced(RMSNORM.replace("torch.mean(", "F.mean(")), "line 17: Undefined name `F`"),
+        (fenced(RMSNORM.replace("torch.mean(", "F.mean(")), "line 16: Undefined name `F`"),
         (fenced("import os\n" + RMSNORM + "\nos.system('true')"), "os.system"),
         (fenced(RMSNORM + "\n\ndef extra() -> None:\n    pass"), "extra is public"),
         (fenced(RMSNORM.replace("self._eps = eps", "self._eps = 1e-6")), "check_matches_float64|RMS_NORM_EPS|eps"),
