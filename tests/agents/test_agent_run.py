@@ -1,0 +1,122 @@
+"""A whole run with a model in it: from the spec to a pull request that says who wrote what."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metainfer.errors import InputError
+from metainfer.forge.protocol import Forge
+from metainfer.forge.setup import create_local_forge, open_forge
+from metainfer.generate.regenerate import differences, regenerate
+from metainfer.pipeline.agents import AgentAccess
+from metainfer.pipeline.run import RunRequest, RunResult, run
+from metainfer.progress import Silent
+from tests.agents.handwritten import RMSNORM, SWIGLU, fenced
+from tests.agents.scripted_endpoint import Act, answers, fails, scripted
+
+ROOT = Path(__file__).parents[2]
+GENERATION = {
+    "backend": "agents",
+    "model": "scripted",
+    "reference": "none",
+    "rounds": 0,
+    "contracts": ["family/rmsnorm", "family/swiglu-mlp", "family/rope"],
+}
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("repository") / "work"
+    folder.mkdir()
+    for name in ("ckb", "specs"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for command in (
+        ["init", "--quiet", "--initial-branch=main"],
+        ["config", "user.name", "Reviewer"],
+        ["config", "user.email", "reviewer@example.org"],
+        ["add", "."],
+        ["commit", "--quiet", "-m", "Start"],
+    ):
+        subprocess.run(["git", *command], cwd=folder, check=True)
+    create_local_forge(folder, folder.parent / "forge.git", "reviewer@example.org")
+    return folder
+
+
+def run_with(work: Path, act: Act, **options: Any) -> RunResult:
+    with scripted(act) as endpoint:
+        request = RunRequest(
+            spec_path=work / "specs" / "tiny-qwen3.yaml",
+            repo_root=work,
+            state=work / ".metainfer",
+            cache=work.parent / "cache",
+            bench=False,
+            agents=AgentAccess(endpoint.base_url),
+            generation=GENERATION,
+            **options,
+        )
+        return run(request, open_forge(work), Silent())
+
+
+def norm_and_mlp_only(body: dict[str, Any]) -> str:
+    task = body["messages"][1]["content"]
+    if "Write RMSNorm" in task:
+        return fenced(RMSNORM)
+    return fenced(SWIGLU) if "Write SwiGLU" in task else "I cannot do that."
+
+
+@pytest.fixture(scope="module")
+def first(work: Path) -> RunResult:
+    return run_with(work, answers(norm_and_mlp_only))
+
+
+def test_the_engine_passes_every_gate_and_is_proposed(first: RunResult) -> None:
+    assert [(report.gate, report.verdict) for report in first.gates] == [
+        (gate, "passed") for gate in ("spec", "static", "unit", "numerics", "serving")
+    ]
+    assert first.status == "published"
+
+
+def test_each_units_origin_is_true_in_the_manifest(first: RunResult) -> None:
+    assert first.manifest is not None
+    origins = {unit.name: (unit.backend, unit.origin) for unit in first.manifest.units}
+    assert origins["RMSNorm"] == ("agents", "units/family.rmsnorm.py")
+    assert origins["SwiGLU"] == ("agents", "units/family.swiglu-mlp.py")
+    assert origins["apply_rope"] == ("specializer", "ckb/family/rope/exemplars/rope.py")
+    assert origins["Linear"][0] == "specializer"
+    assert first.manifest.agent is not None
+    assert first.manifest.agent.fell_back == ("family/rope",)
+    assert first.manifest.agent.settings["model"] == "scripted"
+
+
+def test_the_pull_request_says_who_wrote_what_and_what_fell_back(work: Path, first: RunResult) -> None:
+    forge: Forge = open_forge(work)
+    assert first.outcome is not None
+    assert first.outcome.number is not None
+    body = forge.get(first.outcome.number).body
+    assert "2 unit(s) written by a language model" in body
+    assert "`scripted`, which saw no code of ours" in body
+    assert "it could not write `family/rope`: their exemplars stand there" in body
+
+
+def test_the_engine_is_made_again_from_what_travels_with_it(work: Path, first: RunResult) -> None:
+    assert first.run_folder is not None
+    engine = first.run_folder / "tiny-qwen3"
+    assert differences(engine, regenerate(engine, work / "ckb")) == []
+    unit = engine / "units" / "family.rmsnorm.py"
+    unit.write_text(unit.read_text() + "# by hand\n")
+    changed = differences(engine, regenerate(engine, work / "ckb"))
+    assert "manifest.json: differs from what the generator makes" in changed
+
+
+def test_the_same_inputs_again_ask_nobody(work: Path, first: RunResult) -> None:
+    assert run_with(work, fails(500)).status == "unchanged"
+
+
+def test_what_a_model_wrote_never_runs_without_the_sandbox(work: Path) -> None:
+    with pytest.raises(InputError, match="sandbox or not at all"):
+        run_with(work, fails(500), allow_unsandboxed=True)
