@@ -58,6 +58,23 @@ def test_all_specs_of_this_repository_are_valid() -> None:
     assert result.returncode == ExitCode.OK, result.stderr
 
 
+def test_a_good_spec_is_a_line_on_standard_output() -> None:
+    result = metainfer("spec", "check", "specs/tiny-qwen2.yaml", "specs/tiny-qwen3.yaml")
+    assert re.fullmatch(
+        r"specs/tiny-qwen2\.yaml: ok, cpu-x86-avx2, \d+ × [\d,]+ tokens\n"
+        r"specs/tiny-qwen3\.yaml: ok, cpu-x86-avx2, \d+ × [\d,]+ tokens\n",
+        result.stdout,
+    )
+
+
+@pytest.mark.parametrize("command", [["spec", "check"], ["generate"]])
+def test_a_spec_under_another_name_is_refused_at_its_name(command: list[str], tmp_path: Path) -> None:
+    spec = Path(shutil.copyfile(ROOT / "specs/tiny-qwen2.yaml", tmp_path / "other.yaml"))
+    result = metainfer(*command, str(spec))
+    assert result.returncode == ExitCode.BAD_INPUT
+    assert f"{spec}:4:1: name: is tiny-qwen2, but the file is other.yaml; make them agree" in result.stderr
+
+
 def test_outside_a_repository_the_error_says_so(tmp_path: Path) -> None:
     result = metainfer("pr", "list", cwd=tmp_path)
     assert result.returncode == ExitCode.BAD_INPUT
