@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from metainfer import __version__
-from metainfer.commands import ckb, engine, forge, model, pr, release, run, runs, spec
+from metainfer.commands import ckb, engine, evaluate, forge, model, pr, release, run, runs, spec
 from metainfer.errors import ExitCode, MetainferError
 
 
@@ -41,6 +41,7 @@ app.command("gate")(engine.gate)
 app.command("bench")(engine.bench)
 app.command("serve")(engine.serve)
 app.command("explain")(engine.explain)
+app.command("eval")(evaluate.evaluate)
 app.command("release")(release.release)
 app.command("doctor")(run.doctor)
 app.add_typer(pr.app, name="pr")

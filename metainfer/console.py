@@ -132,7 +132,7 @@ class LiveReporter:
         self._started: dict[str, float] = {}
         self._bars = Bars(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TimeElapsedColumn(),
             console=console,
@@ -155,13 +155,18 @@ class LiveReporter:
             self._bars.advance(self._tasks[step], amount)
 
     def done(self, step: str, message: str = "") -> None:
+        from rich.markup import escape
+
         seconds = time.monotonic() - self._started.pop(step, time.monotonic())
         if step in self._tasks:
             self._bars.remove_task(self._tasks.pop(step))
-        self._console.print(f"[green]✓[/] {step} [dim]({_took(seconds)})[/]{': ' + message if message else ''}")
+        told = f": {escape(message)}" if message else ""
+        self._console.print(f"[green]✓[/] {escape(step)} [dim]({_took(seconds)})[/]{told}")
 
     def note(self, message: str) -> None:
-        self._console.print(f"  [dim]{message}[/]")
+        from rich.markup import escape
+
+        self._console.print(f"  [dim]{escape(message)}[/]")
 
     def result(self, text: str, data: dict[str, Any]) -> None:
         self._bars.stop()

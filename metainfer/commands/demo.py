@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metainfer.commands.context import Workspace, cache_root
 from metainfer.commands.run import as_data, describe
 from metainfer.console import Reporter, make_reporter
-from metainfer.errors import ExitCode, InputError
+from metainfer.errors import ExitCode, InputError, MetainferError
 
 if TYPE_CHECKING:
     from metainfer.pipeline.run import RunResult
@@ -22,14 +24,14 @@ _MARK = "metainfer-demo"
 
 def run_demo(workspace: Workspace, spec: Path, folder: Path, *, allow_unsandboxed: bool) -> ExitCode:
     """Clone into `folder`, run `spec` there, ask the proposed engine, and say how to go on."""
-    from metainfer.forge.setup import create_local_forge
+    from metainfer.forge.setup import create_local_forge, pull_command
     from metainfer.pipeline.run import RunRequest
     from metainfer.pipeline.run import run as run_pipeline
     from metainfer.spec.load import load_spec, refuse_machine
 
     refuse_machine()
     engine = load_spec(spec).name
-    clone = _scratch_clone(workspace, folder)
+    clone = scratch_clone(workspace, folder)
     with make_reporter(as_json=False) as reporter:
         forge = create_local_forge(clone, folder / "forge.git", _OWNER, without_engines=[engine])
         reporter.note(f"scratch clone {clone}, scratch forge {folder / 'forge.git'}")
@@ -50,21 +52,17 @@ def run_demo(workspace: Workspace, spec: Path, folder: Path, *, allow_unsandboxe
     print(
         f"next:  {activate}cd {clone}\n"
         f"       metainfer pr show {number}; metainfer pr approve {number}; metainfer pr merge {number}\n"
+        f"       {pull_command(forge)}\n"
         f"       metainfer serve {engine}; metainfer release {engine}"
     )
     return ExitCode.OK if correct else ExitCode.RED
 
 
-def _scratch_clone(workspace: Workspace, folder: Path) -> Path:
+def scratch_clone(workspace: Workspace, folder: Path) -> Path:
     """A clone of what is committed here. An earlier demo's folder is emptied; any other folder is left alone."""
     import git
 
-    mark = folder / _MARK
-    if folder.exists() and any(folder.iterdir()) and not mark.exists():
-        raise InputError(f"{folder} is not empty and not an earlier demo's; name another with --folder")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    mark.touch()
+    _make_room(workspace, folder)
     source = git.Repo(workspace.root)
     if source.is_dirty(untracked_files=False):
         print("note: the demo uses what is committed; uncommitted changes are left out")
@@ -73,6 +71,39 @@ def _scratch_clone(workspace: Workspace, folder: Path) -> Path:
         config.set_value("user", "name", "demo")
         config.set_value("user", "email", _OWNER)
     return folder / "work"
+
+
+def _make_room(workspace: Workspace, folder: Path) -> None:
+    """Empty an earlier demo's folder, but for forges that people merged into or released from."""
+    mark = folder / _MARK
+    if folder.exists() and any(folder.iterdir()) and not mark.exists():
+        raise InputError(f"{folder} is not empty and not an earlier demo's; name another with --folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+    forge = folder / "forge.git"
+    if forge.exists() and (holds := _worth_keeping(forge, workspace)):
+        aside = next(path for n in count(1) if not (path := folder / f"forge-{n}.git").exists())
+        forge.rename(aside)
+        print(f"note: the earlier demo's forge holds {holds}; it is kept as {aside}, reach it with --forge")
+    for entry in folder.iterdir():
+        if entry != mark and not re.fullmatch(r"forge-\d+\.git", entry.name):
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+
+
+def _worth_keeping(git_dir: Path, workspace: Workspace) -> str | None:
+    """What people did in a scratch forge that is nowhere else, in words; None if there is nothing."""
+    from metainfer.forge.local import LocalForge
+    from metainfer.forge.plumbing import run_git
+
+    forge = LocalForge(git_dir)
+    try:
+        merged = len(forge.list("merged"))
+        came_with_it = run_git(["-C", str(workspace.root), "tag", "--list"]).stdout.decode().splitlines()
+        tags = len(forge.tags("").keys() - set(came_with_it))
+    except MetainferError:
+        return "what cannot be read"
+    counts = ((merged, "merged pull request"), (tags, "tag"))
+    return " and ".join(f"{n} {what}{'' if n == 1 else 's'}" for n, what in counts if n) or None
 
 
 def _ask(result: RunResult, clone: Path, reporter: Reporter, *, allow_unsandboxed: bool) -> bool:

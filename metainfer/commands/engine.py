@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from metainfer.commands.context import Workspace, cache_root
+from metainfer.commands.named import find_engine
 from metainfer.commands.run import SpecPath, Unsandboxed
 from metainfer.console import make_reporter
 from metainfer.errors import ExitCode, InputError
@@ -17,6 +18,7 @@ from metainfer.errors import ExitCode, InputError
 if TYPE_CHECKING:
     from metainfer.checkpoint.sources import ModelFolder
     from metainfer.generate.manifest import Manifest
+    from metainfer.spec.models import Spec
 
 EngineDir = Annotated[Path, typer.Argument(help="An engine's folder, or its name under engines/.")]
 CkbRoot = Annotated[Path, typer.Option("--ckb", help="The knowledge base to use.")]
@@ -47,7 +49,8 @@ def verify(engine: EngineDir, ckb: CkbRoot = Path("ckb")) -> None:
     """Regenerate an engine from its manifest and compare every byte. Exit code 1 if anything differs."""
     from metainfer.generate.regenerate import differences, regenerate
 
-    folder = _folder(engine)
+    folder = find_engine(engine)
+    _spec(folder, _manifest(folder))
     complaints = differences(folder, regenerate(folder, ckb))
     for complaint in complaints:
         typer.echo(f"{folder}/{complaint}")
@@ -58,7 +61,7 @@ def verify(engine: EngineDir, ckb: CkbRoot = Path("ckb")) -> None:
 
 
 def gate(
-    name: Annotated[str, typer.Argument(help="static, unit, numerics or serving.")],
+    name: Annotated[str, typer.Argument(help="spec, static, unit, numerics or serving.")],
     engine: EngineDir,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random inputs.")] = 0,
     ckb: CkbRoot = Path("ckb"),
@@ -67,14 +70,14 @@ def gate(
     """Run one gate on an engine's folder and print its report as JSON. Exit code 1 unless it passes."""
     from metainfer.gates.runner import run_gates
     from metainfer.sandbox.sandbox import Sandbox
-    from metainfer.spec.models import Spec
 
-    folder = _folder(engine)
+    folder = find_engine(engine)
     manifest = _manifest(folder)
+    spec = _spec(folder, manifest)
     with make_reporter(as_json=False, aside=True) as reporter:
         reports = run_gates(
             folder,
-            spec=Spec.model_validate(manifest.spec),
+            spec=spec,
             model=_model(manifest),
             ckb_root=ckb,
             sandbox=Sandbox(allow_unsandboxed=allow_unsandboxed),
@@ -103,8 +106,9 @@ def bench(
     from metainfer.bench.report import BenchSettings
     from metainfer.sandbox.sandbox import Sandbox
 
-    folder = _folder(engine)
+    folder = find_engine(engine)
     manifest = _manifest(folder)
+    spec = _spec(folder, manifest)
     model = _model(manifest)
     count = threads or usable_cores()
     settings = (
@@ -119,7 +123,7 @@ def bench(
             model=model.facts,
             peers=[peer for peer in peers.split(",") if peer],
             settings=settings,
-            goals={name: value for name, value in manifest.spec.get("goals", {}).items() if value is not None},
+            goals={name: value for name, value in spec.goals.model_dump().items() if value is not None},
             sandbox=Sandbox() if sandbox else None,
             progress=reporter,
         )
@@ -133,7 +137,7 @@ def serve(
     threads: Annotated[int | None, typer.Option(min=1, help="Default: all cores.")] = None,
 ) -> None:
     """Serve a merged engine: the same process as `python -m <package> serve`."""
-    folder = _folder(engine)
+    folder = find_engine(engine)
     manifest = _manifest(folder)
     arguments = [sys.executable, "-m", manifest.package, "serve", "--model", str(_model(manifest).path)]
     arguments += ["--host", host, "--port", str(port)]
@@ -152,23 +156,28 @@ def explain(place: Annotated[str, typer.Argument(help="FILE:LINE in an engine.")
     typer.echo(explain_line(Path(file), int(line), ckb))
 
 
-def _folder(engine: Path) -> Path:
-    """A folder as given, or the engine of that name: in the work tree, else as last merged on the forge."""
-    if (engine / "manifest.json").is_file():
-        return engine
-    workspace = Workspace.find()
-    named = workspace.engine_dir(str(engine))
-    if (named / "manifest.json").is_file():
-        return named
-    from metainfer.pipeline.checkout import checkout_engine
-
-    return checkout_engine(workspace.root, workspace.state, str(engine))
-
-
 def _manifest(folder: Path) -> Manifest:
     from metainfer.generate.manifest import read_manifest
 
     return read_manifest(folder)
+
+
+def _spec(folder: Path, manifest: Manifest) -> Spec:
+    """The spec that the engine was made from. InputError naming the manifest and the key."""
+    from pydantic import ValidationError
+
+    from metainfer.generate.manifest import MANIFEST_NAME
+    from metainfer.spec.models import Spec
+
+    try:
+        return Spec.model_validate(manifest.spec)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(["spec", *map(str, first["loc"])])
+        raise InputError(
+            f"{folder / MANIFEST_NAME}: {key}: {first['msg']}; the manifest was changed by hand, or written by another "
+            "version: generate the engine again with `metainfer run`"
+        ) from error
 
 
 def _model(manifest: Manifest) -> ModelFolder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -64,6 +65,27 @@ def diff(number: Number, forge: ForgeOption = None) -> None:
 
 
 @app.command()
+def checkout(
+    number: Number,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to; default: .metainfer/pulls/N/<engine> of the repository.")
+    ] = None,
+    forge: ForgeOption = None,
+) -> None:
+    """Write the engine's folder, to verify, judge or serve it before it is merged, and print where it is."""
+    from metainfer.pipeline.checkout import checkout_pull, require_replaceable
+
+    opened = _open(forge)
+    pull = opened.get(number)
+    if out:
+        require_replaceable(out)
+    folder = out or Workspace.find().state / "pulls" / str(number) / pull.engine
+    checkout_pull(opened, pull, folder)
+    typer.echo(folder)
+    typer.echo(f"next: metainfer verify {folder}", err=True)
+
+
+@app.command()
 def approve(
     number: Number,
     head: Annotated[str | None, typer.Option(help="Approve only if this is still the head.")] = None,
@@ -90,11 +112,13 @@ def merge(
     as_: AsOption = None,
 ) -> None:
     """Merge the reviewed head into its base."""
+    from metainfer.forge.setup import pull_command
+
     opened = _open(forge)
     pull = opened.get(number)
     outcome = opened.merge(number, _who(as_), head)
     typer.echo(f"merged #{number} into {outcome.base} as {outcome.commit[:12]}")
-    typer.echo(f"next: metainfer release {pull.engine}")
+    typer.echo(f"next: {pull_command(opened, outcome.base)}\n      metainfer release {pull.engine}")
 
 
 @app.command()

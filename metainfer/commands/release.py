@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from metainfer.commands.context import Workspace
+from metainfer.commands.named import engine_name
 from metainfer.commands.pr import AsOption, ForgeOption
 
 
 def release(
-    engine: Annotated[str, typer.Argument(help="The engine's name.")],
+    engine: Annotated[str, typer.Argument(help="The engine's name, or engines/NAME.")],
     version: Annotated[str | None, typer.Option(help="X.Y.Z; default: the next one, by what changed.")] = None,
     forge: ForgeOption = None,
     as_: AsOption = None,
@@ -22,7 +23,7 @@ def release(
     from metainfer.release.tag import release as make_release
 
     root = Workspace.find().root
-    made = make_release(open_forge(root, forge), engine, identify(root, as_), version=version)
+    made = make_release(open_forge(root, forge), engine_name(engine), identify(root, as_), version=version)
     typer.echo(f"{'tagged' if made.created else 'already tagged:'} {made.tag} at {made.commit[:12]}")
     for reason in made.reasons:
         typer.echo(f"  {reason.level.name.lower()}: {reason.text}")

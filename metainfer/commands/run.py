@@ -11,9 +11,10 @@ import typer
 
 from metainfer.commands.context import Workspace, cache_root
 from metainfer.console import make_reporter
-from metainfer.errors import ExitCode
+from metainfer.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
+    from metainfer.pipeline.agents import AgentAccess
     from metainfer.pipeline.run import RunResult
 
 SpecPath = Annotated[Path, typer.Argument(help="The spec, e.g. specs/name.yaml.")]
@@ -33,6 +34,18 @@ def run(
     bench: Annotated[bool, typer.Option(help="Measure the engine, beside a peer.")] = True,
     repeats: Annotated[int, typer.Option(min=1, help="Repeats of the benchmark.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the gates' random inputs.")] = 0,
+    backend: Annotated[str | None, typer.Option(help="specializer or agents; default: as the spec says.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model that writes units, as its endpoint names it.")] = None,
+    base_url: Annotated[
+        str | None, typer.Option(envvar="METAINFER_BASE_URL", help="An OpenAI-compatible endpoint, up to /v1.")
+    ] = None,
+    contract: Annotated[list[str] | None, typer.Option(help="Write only this contract's units; repeatable.")] = None,
+    reference: Annotated[str | None, typer.Option(help="What the model may see: none or exemplars.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Repairs of a unit from what was found in it.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Fresh attempts after those.")] = None,
+    price: Annotated[
+        str | None, typer.Option(help="US dollars per million tokens, INPUT,OUTPUT; default: free.")
+    ] = None,
     propose: Annotated[
         list[Path] | None, typer.Option(help="Knowledge to propose in the same pull request, as JSON; repeatable.")
     ] = None,
@@ -48,6 +61,8 @@ def run(
 
     refuse_machine()
     workspace = Workspace.find()
+    given: dict[str, Any] = {"backend": backend, "model": model, "contracts": contract, "reference": reference}
+    given |= {"rounds": rounds, "samples": samples}
     request = RunRequest(
         spec_path=spec,
         repo_root=workspace.root,
@@ -59,12 +74,28 @@ def run(
         bench=bench,
         repeats=repeats,
         seed=seed,
+        agents=agent_access(base_url, price) if base_url else None,
+        generation={name: value for name, value in given.items() if value is not None and value != []},
         proposals=propose or (),
     )
     with make_reporter(as_json=as_json) as reporter:
         result = run_pipeline(request, open_forge(workspace.root, forge), reporter)
         reporter.result(describe(result), as_data(result))
     raise typer.Exit(exit_code(result))
+
+
+def agent_access(base_url: str, price: str | None, concurrency: int = 2) -> AgentAccess:
+    """Where the model is, its key from the environment, and its price."""
+    from metainfer.agents.budget import Price
+    from metainfer.agents.client import api_key
+    from metainfer.pipeline.agents import AgentAccess
+
+    try:
+        figures = [float(figure) for figure in price.split(",")] if price else []
+        cost = Price(input_usd=figures[0], output_usd=figures[1]) if price else None
+    except (ValueError, IndexError):
+        raise InputError(f"--price {price!r}: write dollars per million tokens as INPUT,OUTPUT, e.g. 0.5,1.5") from None
+    return AgentAccess(base_url, api_key(), concurrency, cost)
 
 
 def exit_code(result: RunResult) -> ExitCode:
@@ -127,7 +158,7 @@ def as_data(result: RunResult) -> dict[str, Any]:
         "input_hash": result.input_hash,
         "message": result.message,
         "pull_request": result.outcome.number if result.outcome else None,
-        "forge": result.outcome.status if result.outcome else None,
+        "forge": _on_forge(result),
         "run_folder": str(result.run_folder) if result.run_folder else None,
         "gates": {report.gate: report.verdict for report in result.gates},
         "bench": result.bench.model_dump(mode="json") if result.bench else None,
@@ -136,13 +167,25 @@ def as_data(result: RunResult) -> dict[str, Any]:
     }
 
 
+def _on_forge(result: RunResult) -> str | None:
+    """What became of the pull request, or, where the run was only planned, what would."""
+    from metainfer.forge.protocol import Status
+
+    if result.outcome is None or result.status != "planned":
+        return result.outcome.status if result.outcome else None
+    verbs = {Status.CREATED: "would-create", Status.UPDATED: "would-update"}
+    return verbs.get(result.outcome.status, "would-regenerate")  # nothing else is planned unless it was asked for
+
+
 def _shown(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def demo(
     spec: Annotated[Path, typer.Argument(help="The spec to run.")] = Path("specs/qwen2.5-coder-0.5b-cpu.yaml"),
-    folder: Annotated[Path, typer.Option(help="Where the scratch forge and clone go; emptied first.")] = Path(".demo"),
+    folder: Annotated[
+        Path, typer.Option(help="Where the scratch forge and clone go; emptied first, but for forges with merged work.")
+    ] = Path(".demo"),
     allow_unsandboxed: Unsandboxed = False,
 ) -> None:
     """Run a spec in a scratch forge whose base lacks the engine, then ask the new engine for code over HTTP."""

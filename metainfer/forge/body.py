@@ -18,6 +18,7 @@ _BACKENDS = {
     "override": "a person's own code, named in the spec",
     "submitted": "submitted by an outside author or agent",
 }
+_REFERENCES = {"none": "no code of ours", "exemplars": "the exemplars"}
 _MAX_FIGURES = 8
 
 
@@ -188,10 +189,14 @@ def _provenance(manifest: Mapping[str, Any]) -> _Section:
     words = [f"{count} unit(s) {_BACKENDS.get(name, 'made by ' + inline(name))}" for name, count in counts.items()]
     agent = _dict(manifest.get("agent"))
     if agent:
+        settings = _dict(agent.get("settings"))
+        saw = _REFERENCES.get(str(settings.get("reference")), "?")
         words.append(
-            f"model {code(agent.get('model', '?'))}, {inline(agent.get('tokens', '?'))} tokens, "
-            f"{inline(agent.get('cost_usd', '?'))} USD"
+            f"model {code(settings.get('model', '?'))}, which saw {saw}, "
+            f"{inline(agent.get('tokens', '?'))} tokens, {inline(agent.get('cost_usd', '?'))} USD"
         )
+        if fell_back := agent.get("fell_back"):
+            words.append(f"it could not write {', '.join(map(code, fell_back))}: their exemplars stand there")
     generator = _dict(manifest.get("generator"))
     rows = [
         [code(unit.get("name", "?")), inline(unit.get("contract", "?")), inline(unit.get("contract_version", "?")),

@@ -28,6 +28,9 @@ class DryRun:
         self.inner = inner
         self.say = say
 
+    def address(self) -> str:
+        return self.inner.address()
+
     def base_sha(self, base: str = DEFAULT_BASE) -> str:
         return self.inner.base_sha(base)
 

@@ -51,6 +51,9 @@ class LocalForge:
 
     # Reading
 
+    def address(self) -> str:
+        return str(self.repo.git_dir.resolve())
+
     def base_sha(self, base: str = DEFAULT_BASE) -> str:
         sha = self.repo.commit_at(f"refs/heads/{base}")
         if sha is None:

@@ -172,6 +172,10 @@ class MergeOutcome:
 class Forge(Protocol):
     """A repository with pull requests. Every write is safe to repeat: a second try finds the first one's work."""
 
+    def address(self) -> str:
+        """What `git pull` and `git push` know the repository by, from any folder."""
+        ...
+
     def base_sha(self, base: str = DEFAULT_BASE) -> str:
         """The commit at the tip of `base`. InputError if there is no such branch."""
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,6 +38,11 @@ def open_forge(repo_root: Path, override: str | None = None) -> Forge:
         f"no forge is set for {repo_root}; make a local one with `metainfer forge init DIR`, "
         f"or name one with --forge or ${ENVIRONMENT_VARIABLE}"
     )
+
+
+def pull_command(forge: Forge, base: str = DEFAULT_BASE) -> str:
+    """The line that brings what is merged on the forge into the work tree where it is typed."""
+    return f"git pull {shlex.quote(forge.address())} {shlex.quote(base)}"
 
 
 def create_local_forge(

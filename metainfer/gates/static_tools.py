@@ -35,7 +35,8 @@ def run_ruff(subject: Subject, log: GateLog) -> None:
     from ruff.__main__ import find_ruff_bin
 
     command = [find_ruff_bin(), "check", "--isolated", "--no-cache", "--output-format=json", "--target-version=py311"]
-    command += [f"--line-length={_LINE_LENGTH}", f"--select={RUFF_RULES}", f"--ignore={RUFF_IGNORED}", "."]
+    command += [f"--line-length={_LINE_LENGTH}", f"--select={RUFF_RULES}", f"--ignore={RUFF_IGNORED}"]
+    command += [name for name in (subject.package, "tests") if (subject.folder / name).is_dir()]
     result = subprocess.run(
         command, cwd=subject.folder, env=_environment(), capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
     )

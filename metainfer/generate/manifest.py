@@ -64,6 +64,8 @@ class AgentRecord(_Record):
 
     settings: dict[str, Any]
     """All that decides what the model is asked: part of the inputs' hash."""
+    fell_back: tuple[str, ...] = ()
+    """Contracts that the model was to write and could not; their exemplars stand there."""
     tokens: int
     cost_usd: float
 

@@ -6,9 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import TYPE_CHECKING, Any
 
 from metainfer.agents.brief import PROMPT_VERSION, Brief, make_brief
 from metainfer.agents.budget import STOP_FILE, Ledger, Limits, Price
@@ -28,28 +26,14 @@ if TYPE_CHECKING:
     from metainfer.generate.inputs import EngineInputs
     from metainfer.progress import Progress
     from metainfer.sandbox import Sandbox
+    from metainfer.spec.models import Generation
+
+_BUDGETS = {"budget_usd", "budget_tokens", "budget_wall_s"}
 
 
-class AgentSettings(BaseModel):
-    """All that decides what a model is asked; part of the engine's inputs."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    model: str
-    reference: Literal["none", "exemplars"] = "none"
-    rounds: int = Field(default=2, ge=0)
-    samples: int = Field(default=0, ge=0)
-    temperature: float = Field(default=0.7, ge=0, le=2)
-    max_tokens: int = Field(default=4096, ge=1)
-    only: tuple[str, ...] = ()
-    """Contracts whose units are written; the others come from their exemplars. Empty is all."""
-    fallback: Literal["exemplar", "none"] = "exemplar"
-    """What takes the place of units that could not be written."""
-    prompts: int = PROMPT_VERSION
-
-    @property
-    def effort(self) -> Effort:
-        return Effort(self.rounds, self.samples, self.temperature, self.max_tokens)
+def agent_settings(generation: Generation) -> dict[str, Any]:
+    """All that decides what a model is asked: what `EngineInputs.agent` holds."""
+    return generation.model_dump(mode="json", exclude=_BUDGETS) | {"prompts": PROMPT_VERSION}
 
 
 @dataclass(frozen=True)
@@ -59,9 +43,8 @@ class AgentAccess:
     base_url: str
     api_key: str = field(default="", repr=False)
     concurrency: int = 2
-    limits: Limits = field(default_factory=Limits)
-    per_contract: Limits = field(default_factory=Limits)
     price: Price | None = None
+    """None is a model that costs nothing."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +62,7 @@ class NotWrittenError(RefusedError):
 
 def write_units(
     inputs: EngineInputs,
-    settings: AgentSettings,
+    settings: Generation,
     access: AgentAccess,
     *,
     folder: Path,
@@ -93,13 +76,16 @@ def write_units(
     goes on where it was and within the same budget. Raises EndpointError if the model cannot be reached, and
     NotWrittenError where nothing may take the place of units that do not hold.
     """
-    unknown = set(settings.only) - {contract.id for contract in inputs.routing.contracts if contract.units}
+    unknown = set(settings.contracts) - {contract.id for contract in inputs.routing.contracts if contract.units}
     if unknown:
         raise InputError(f"no contract of this engine is called {', '.join(sorted(unknown))}")
     ledger = Ledger(
         state / "ledgers" / f"{inputs.input_hash}.jsonl",
-        access.limits,
-        per_subject=access.per_contract,
+        Limits(
+            usd=settings.budget_usd if access.price else None,
+            tokens=settings.budget_tokens,
+            wall_s=settings.budget_wall_s,
+        ),
         price=access.price,
         stop_file=state / STOP_FILE,
     )
@@ -107,7 +93,8 @@ def write_units(
     with_kernels = state / "kernels"
     with_kernels.mkdir(parents=True, exist_ok=True)
     judge = UnitJudge(inputs, sandbox, with_kernels)
-    outcomes = asyncio.run(_ask_for_all(inputs, settings, access, ledger, transcript, state, judge, progress))
+    client = _Client(access, settings.model or "", ledger, transcript, ReplyStore(state / "replies"))
+    outcomes = asyncio.run(_ask_for_all(inputs, settings, client, judge, progress))
     units = [WrittenUnits(o.contract, _with_newline(o.code), "agents") for o in outcomes if o.code is not None]
     missing = [outcome.contract for outcome in outcomes if outcome.code is None]
     if missing and settings.fallback == "none":
@@ -116,50 +103,58 @@ def write_units(
             "allow more rounds or samples, or fallback: exemplar"
         )
     spent = ledger.spent()
-    record = AgentRecord(settings=settings.model_dump(mode="json"), tokens=spent.tokens, cost_usd=round(spent.usd, 6))
+    record = AgentRecord(
+        settings=agent_settings(settings), fell_back=tuple(missing), tokens=spent.tokens, cost_usd=round(spent.usd, 6)
+    )
     return Written(units, record, outcomes)
 
 
+@dataclass(frozen=True)
+class _Client:
+    """What a client is made of. It belongs to an event loop, so it is made inside of one."""
+
+    access: AgentAccess
+    model: str
+    ledger: Ledger
+    transcript: Transcript
+    replies: ReplyStore
+
+    def connect(self) -> ChatClient:
+        return ChatClient(
+            Endpoint(self.access.base_url, self.model, self.access.api_key),
+            ledger=self.ledger,
+            replies=self.replies,
+            transcript=self.transcript,
+            concurrency=self.access.concurrency,
+        )
+
+
 async def _ask_for_all(
-    inputs: EngineInputs,
-    settings: AgentSettings,
-    access: AgentAccess,
-    ledger: Ledger,
-    transcript: Transcript,
-    state: Path,
-    judge: UnitJudge,
-    progress: Progress,
+    inputs: EngineInputs, settings: Generation, made_of: _Client, judge: UnitJudge, progress: Progress
 ) -> list[Outcome]:
-    client = ChatClient(
-        Endpoint(access.base_url, settings.model, access.api_key),
-        ledger=ledger,
-        replies=ReplyStore(state / "replies"),
-        transcript=transcript,
-        concurrency=access.concurrency,
-    )
-    async with client:
-        await _require_model(client, settings.model)
+    effort = Effort(settings.rounds, settings.samples, settings.temperature, settings.max_tokens)
+    async with made_of.connect() as client:
+        await require_model(client, made_of.model)
 
         async def one(contract: str) -> Outcome:
             step = f"write {contract}"
             progress.start(step)
-            outcome = await implement(
-                brief_of(inputs, contract, settings), client, settings.model, judge, settings.effort
-            )
+            brief = brief_of(inputs, contract, settings)
+            outcome = await implement(brief, client, made_of.model, judge, effort)
             progress.done(step, _in_words(outcome))
             return outcome
 
-        return list(await asyncio.gather(*map(one, contracts_to_write(inputs, settings.only))))
+        return list(await asyncio.gather(*map(one, contracts_to_write(inputs, settings.contracts))))
 
 
-async def _require_model(client: ChatClient, model: str) -> None:
+async def require_model(client: ChatClient, model: str) -> None:
     """Notice a wrong name before anything is paid for, where the endpoint lists its models."""
     served = await client.served_models()
     if served and model not in served:
         raise EndpointError(f"{client.endpoint.base_url} does not serve {model!r}, but {', '.join(served[:8])}")
 
 
-def brief_of(inputs: EngineInputs, contract_id: str, settings: AgentSettings) -> Brief:
+def brief_of(inputs: EngineInputs, contract_id: str, settings: Generation) -> Brief:
     """What the implementer of one contract is told."""
     contract = next(c for c in inputs.routing.contracts if c.id == contract_id)
     facts = inputs.facts.model_dump(mode="json")

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from metainfer.errors import InputError
 from metainfer.files import pretty_json, write_atomic
 from metainfer.generate.manifest import EVIDENCE_NAME, Manifest
-from metainfer.generate.specializer import generate
+from metainfer.generate.specializer import GeneratedEngine, generate
 from metainfer.pipeline.knowledge import export_knowledge
 from metainfer.pipeline.performance import performance_report
 from metainfer.pipeline.prepare import Prepared, prepare
 from metainfer.pipeline.proposed import ProposedKnowledge, read_proposals
 from metainfer.pipeline.record import RunLog
+from metainfer.spec.models import Generation
 
 if TYPE_CHECKING:
     from metainfer.bench.report import BenchReport
     from metainfer.forge.protocol import Forge, PublishOutcome
     from metainfer.gates.report import Evidence, GateReport
     from metainfer.generate.inputs import EngineInputs
+    from metainfer.pipeline.agents import AgentAccess
     from metainfer.progress import Progress
 
 RunStatus = Literal["planned", "unchanged", "published", "red"]
@@ -44,6 +47,10 @@ class RunRequest:
     peers: Sequence[str] = ("transformers",)
     repeats: int = 3
     seed: int = 0
+    agents: AgentAccess | None = None
+    """Where the model is, for specs whose units a model writes."""
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the spec's `generation` that this run sets otherwise."""
     proposals: Sequence[Path] = ()
     """Knowledge to propose beside the engine, for the next generation; this one does not rest on it."""
 
@@ -73,7 +80,9 @@ def run(request: RunRequest, forge: Forge, progress: Progress) -> RunResult:
     """
     base = forge.base_sha()
     ckb_root = export_knowledge(forge, base, request.state)
-    prepared = prepare(request.spec_path, ckb_root, request.repo_root, request.cache, progress)
+    prepared = _with_generation(
+        prepare(request.spec_path, ckb_root, request.repo_root, request.cache, progress), request
+    )
     inputs = prepared.inputs
     knowledge = read_proposals(request.proposals, ckb_root)
     preview = forge.preview(inputs.name, inputs.input_hash)
@@ -105,7 +114,7 @@ def _make(
     inputs = prepared.inputs
     with log.step("generate"):
         progress.start("generate")
-        engine = generate(inputs)
+        engine = _generate(request, prepared, log, progress)
         engine_dir = log.folder / inputs.name
         engine.write(engine_dir)
         progress.done("generate", f"{engine.manifest.code_lines} lines of code, {len(engine.manifest.units)} units")
@@ -138,6 +147,42 @@ def _make(
         outcome,
         knowledge=knowledge,
     )
+
+
+def _with_generation(prepared: Prepared, request: RunRequest) -> Prepared:
+    """The same with the request's changes to `generation`, and with what a model is asked among the inputs."""
+    from metainfer.pipeline.agents import agent_settings
+
+    spec = prepared.spec
+    if request.generation:
+        changed = Generation.model_validate(spec.generation.model_dump() | dict(request.generation))
+        spec = spec.model_copy(update={"generation": changed})
+    if spec.generation.backend != "agents":
+        return replace(prepared, spec=spec, inputs=replace(prepared.inputs, spec=spec.resolved()))
+    if request.agents is None:
+        raise InputError("a model is to write this engine; say where it is: --base-url http://HOST:PORT/v1")
+    if request.allow_unsandboxed:
+        raise InputError("what a model wrote runs in the sandbox or not at all; leave --allow-unsandboxed out")
+    agent = agent_settings(spec.generation)
+    return replace(prepared, spec=spec, inputs=replace(prepared.inputs, spec=spec.resolved(), agent=agent))
+
+
+def _generate(request: RunRequest, prepared: Prepared, log: RunLog, progress: Progress) -> GeneratedEngine:
+    if request.agents is None or prepared.inputs.agent is None:
+        return generate(prepared.inputs)
+    from metainfer.pipeline.agents import write_units
+    from metainfer.sandbox.sandbox import Sandbox
+
+    written = write_units(
+        prepared.inputs,
+        prepared.spec.generation,
+        request.agents,
+        folder=log.folder,
+        state=request.state / "agents",
+        sandbox=Sandbox(),
+        progress=progress,
+    )
+    return generate(prepared.inputs, written.units, agent=written.record)
 
 
 def _judge(

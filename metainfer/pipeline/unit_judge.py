@@ -16,7 +16,7 @@ from metainfer.agents.brief import Brief
 from metainfer.gates.report import GateReport
 from metainfer.gates.static import static_gate
 from metainfer.gates.unit import unit_gate
-from metainfer.generate.assemble import AssemblyError
+from metainfer.generate.assemble import AssemblyError, undefined_names
 from metainfer.generate.blueprint import UNIT_MODULES
 from metainfer.generate.inputs import EngineInputs
 from metainfer.generate.specializer import generate
@@ -44,6 +44,8 @@ class UnitJudge:
 
     def judge(self, contract: str, code: str) -> list[str]:
         """The same, waiting: assembly, then the static rules, then the contract's checks on fresh inputs."""
+        if unknown := undefined_names(code):
+            return [f"{name}; the file must import or define all that it uses" for name in unknown]
         written = WrittenUnits(contract, code if code.endswith("\n") else f"{code}\n", "agents")
         try:
             engine = generate(self.inputs, [written])

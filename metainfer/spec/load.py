@@ -50,7 +50,6 @@ def refuse_unserved(spec: Spec) -> None:
             ("precision.weights", spec.precision.weights, ("fp32", "bf16")),
             ("precision.activations", spec.precision.activations, ("fp32",)),
             ("precision.kv_cache", spec.precision.kv_cache, ("fp32",)),
-            ("generation.backend", spec.generation.backend, ("specializer",)),
         )
         if given not in served
     ]

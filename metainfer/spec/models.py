@@ -170,7 +170,28 @@ class Generation(_Model):
     reference: Annotated[
         Literal["none", "exemplars"], Field(description="What agents may see beside the contracts.")
     ] = "exemplars"
-    budget_usd: Annotated[float, Field(ge=0, description="US dollars for model calls.")] = 0.0
+    model: Annotated[
+        str | None, Field(min_length=1, description="The model that writes, as its endpoint names it.")
+    ] = None
+    contracts: Annotated[
+        list[str], Field(description="Contracts whose units are written; the others use exemplars. Empty: all.")
+    ] = []
+    rounds: Annotated[int, Field(ge=0, le=20, description="Repairs of a unit from what was found in it.")] = 2
+    samples: Annotated[int, Field(ge=0, le=64, description="Fresh attempts after those, with temperature.")] = 0
+    temperature: Annotated[float, Field(ge=0, le=2, description="Of fresh attempts; the first is greedy.")] = 0.7
+    max_tokens: Annotated[int, Field(ge=64, le=200_000, description="Length of one answer.")] = 4096
+    fallback: Annotated[
+        Literal["exemplar", "none"], Field(description="What takes the place of units that could not be written.")
+    ] = "exemplar"
+    budget_usd: Annotated[float, Field(ge=0, description="US dollars for model calls; 0 allows only free ones.")] = 0.0
+    budget_tokens: Annotated[int | None, Field(ge=1, description="Tokens for model calls, prompts included.")] = None
+    budget_wall_s: Annotated[float | None, Field(gt=0, description="Seconds of writing, repairs included.")] = None
+
+    @model_validator(mode="after")
+    def _agents_need_a_model(self) -> Generation:
+        if self.backend == "agents" and self.model is None:
+            raise ValueError("backend agents needs a model; name it as its endpoint does")
+        return self
 
 
 class Spec(_Model):

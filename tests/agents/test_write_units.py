@@ -13,14 +13,17 @@ from metainfer.ckb.mutants import default_deployments
 from metainfer.generate.inputs import EngineInputs
 from metainfer.generate.scratch import scratch_inputs
 from metainfer.generate.specializer import generate
-from metainfer.pipeline.agents import AgentAccess, AgentSettings, NotWrittenError, Written, write_units
+from metainfer.pipeline.agents import AgentAccess, NotWrittenError, Written, agent_settings, write_units
 from metainfer.progress import Silent
 from metainfer.sandbox import Sandbox
+from metainfer.spec.models import Generation
 from tests.agents.handwritten import RMSNORM, RMSNORM_WITHOUT_EPS, ROPE, SWIGLU, fenced
 from tests.agents.scripted_endpoint import Act, answers, fails, says, scripted
 
 CKB = Path(__file__).parents[2] / "ckb"
-SETTINGS = AgentSettings(model="scripted", only=("family/rmsnorm",), max_tokens=2000)
+SETTINGS = Generation(
+    backend="agents", model="scripted", contracts=["family/rmsnorm"], max_tokens=2000, reference="none"
+)
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +32,10 @@ def inputs() -> EngineInputs:
     return scratch_inputs(CKB, deployment.facts, deployment.model)
 
 
-def write(inputs: EngineInputs, tmp_path: Path, act: Act, settings: AgentSettings = SETTINGS, **access: Any) -> Written:
+def write(inputs: EngineInputs, tmp_path: Path, act: Act, settings: Generation = SETTINGS, **access: Any) -> Written:
     with scripted(act) as endpoint:
         return write_units(
-            replace(inputs, agent=settings.model_dump(mode="json")),
+            replace(inputs, agent=agent_settings(settings)),
             settings,
             AgentAccess(endpoint.base_url, **access),
             folder=tmp_path / "run",
@@ -53,14 +56,14 @@ def by_unit(body: dict[str, Any]) -> str:
 
 
 def test_good_units_take_the_exemplars_places_and_a_wrong_one_is_repaired(inputs: EngineInputs, tmp_path: Path) -> None:
-    only = ("family/rmsnorm", "family/rope", "family/swiglu-mlp")
-    settings = SETTINGS.model_copy(update={"only": only})
+    only = ["family/rmsnorm", "family/rope", "family/swiglu-mlp"]
+    settings = SETTINGS.model_copy(update={"contracts": only})
     written = write(inputs, tmp_path, answers(by_unit), settings)
     attempts = {outcome.contract: len(outcome.attempts) for outcome in written.outcomes}
     assert attempts == {"family/rmsnorm": 2, "family/rope": 1, "family/swiglu-mlp": 1}
     wrong = written.outcomes[0].attempts[0]
     assert "check_matches_float64" in wrong.findings[0]
-    engine = generate(replace(inputs, agent=settings.model_dump(mode="json")), written.units, agent=written.record)
+    engine = generate(replace(inputs, agent=agent_settings(settings)), written.units, agent=written.record)
     backends = {unit.name: unit.backend for unit in engine.manifest.units}
     assert {name for name, backend in backends.items() if backend == "agents"} == {
         "RMSNorm", "rope_tables", "apply_rope", "SwiGLU",
@@ -96,11 +99,12 @@ def test_a_second_run_pays_nothing(inputs: EngineInputs, tmp_path: Path) -> None
         ("I would rather not.", "exactly one"),
         (fenced("class RMSNorm:\n    pass"), "RMSNorm.__init__ is missing"),
         (fenced("class RMSNorm(:"), "not Python in line 1"),
+        (fenced(RMSNORM.replace("torch.mean(", "F.mean(")), "line 16: Undefined name `F`"),
         (fenced("import os\n" + RMSNORM + "\nos.system('true')"), "os.system"),
         (fenced(RMSNORM + "\n\ndef extra() -> None:\n    pass"), "extra is public"),
         (fenced(RMSNORM.replace("self._eps = eps", "self._eps = 1e-6")), "check_matches_float64|RMS_NORM_EPS|eps"),
     ],
-    ids=["no code", "no methods", "no Python", "forbidden", "public", "typed in"],
+    ids=["no code", "no methods", "no Python", "a neighbour's import", "forbidden", "public", "typed in"],
 )
 def test_what_does_not_hold_falls_back_and_says_why(
     inputs: EngineInputs, tmp_path: Path, answer: str, finding: str

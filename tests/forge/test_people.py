@@ -95,6 +95,6 @@ def test_without_an_identity_the_message_says_how_to_give_one(tmp_path: Path, mo
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
-    with pytest.raises(InputError, match="git config user.name NAME.*git config user.email EMAIL.*--as 'NAME <EMAIL>'"):
+    with pytest.raises(InputError, match=r"git config user.name .*git config user.email .*--as 'NAME <EMAIL>'"):
         identify(tmp_path)
     assert ALICE.label == identify(tmp_path, "Alice <alice@example.org>").label

@@ -179,7 +179,6 @@ def test_the_order_of_features_makes_no_other_engine(features: list[str]) -> Non
         ("precision.weights", "int8"),
         ("precision.activations", "bf16"),
         ("precision.kv_cache", "fp16"),
-        ("generation.backend", "agents"),
     ],
 )
 def test_valid_names_that_nothing_serves_yet_are_refused_by_name(path: str, value: Any) -> None:

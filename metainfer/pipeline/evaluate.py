@@ -1,0 +1,236 @@
+"""Which model can write which units: independent samples per contract, judged as in a run, up to a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict
+
+from metainfer.agents.answer import read_answer
+from metainfer.agents.brief import Brief, feedback_prompt, implementer_prompt
+from metainfer.agents.budget import BudgetError, Ledger, Limits, Purpose
+from metainfer.agents.client import ChatClient, Endpoint
+from metainfer.agents.implementer import bounded
+from metainfer.agents.messages import ChatRequest, Message
+from metainfer.agents.replies import ReplyStore
+from metainfer.agents.transcript import Transcript
+from metainfer.pipeline.agents import AgentAccess, brief_of, require_model
+from metainfer.pipeline.unit_judge import UnitJudge, contracts_to_write
+from metainfer.spec.models import Generation
+
+if TYPE_CHECKING:
+    from metainfer.generate.inputs import EngineInputs
+    from metainfer.progress import Progress
+    from metainfer.sandbox import Sandbox
+
+
+class Sample(BaseModel):
+    """One attempt at one contract, with its repairs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    contract: str
+    sample: int
+    passed_at: int | None
+    """The round whose answer held, 0 being the first answer; None if none did."""
+    rounds: int
+    tokens: int
+    finding: str = ""
+    """The first thing that was found in the last answer."""
+
+
+class Score(BaseModel):
+    """One contract's samples, summed up."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    contract: str
+    units: list[str]
+    samples: int
+    passed_first: int
+    """Samples whose first answer held."""
+    passed: int
+    """Samples that held, repairs included."""
+    tokens: int
+    finding: str
+
+    def pass_at(self, k: int) -> float | None:
+        """Chance that one of k samples holds: 1 - C(n-c, k) / C(n, k) (arXiv:2107.03374). None for fewer samples."""
+        if self.samples < k:
+            return None
+        return 1.0 - math.comb(self.samples - self.passed, k) / math.comb(self.samples, k)
+
+
+class EvalReport(BaseModel):
+    """What a model can do, under one reference policy."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str
+    reference: str
+    k: int
+    rounds: int
+    temperature: float
+    prompts: int
+    scores: list[Score]
+    unfinished: list[str]
+    """Contracts of which not all samples were made before the limit."""
+    tokens: int
+    cost_usd: float
+    wall_s: float
+    stopped: str = ""
+    """Why it ended early."""
+
+
+@dataclass(frozen=True)
+class EvalPlan:
+    """What to evaluate, and how long."""
+
+    settings: Generation
+    k: int
+    limits: Limits
+    folder: Path
+    """Gets the transcript and the ledger; replies are shared with all evaluations beside it."""
+
+
+def evaluate(
+    inputs: EngineInputs, plan: EvalPlan, access: AgentAccess, *, sandbox: Sandbox, progress: Progress
+) -> EvalReport:
+    """Ask for k samples of every contract, judge each, and report what was done when the limit came."""
+    ledger = Ledger(plan.folder / "ledger.jsonl", plan.limits, price=access.price)
+    kernels = plan.folder / "kernels"
+    kernels.mkdir(parents=True, exist_ok=True)
+    judge = UnitJudge(inputs, sandbox, kernels)
+    samples, stopped = asyncio.run(_all_samples(inputs, plan, access, ledger, judge, progress))
+    contracts = contracts_to_write(inputs, plan.settings.contracts)
+    spent = ledger.spent()
+    return EvalReport(
+        model=plan.settings.model or "",
+        reference=plan.settings.reference,
+        k=plan.k,
+        rounds=plan.settings.rounds,
+        temperature=plan.settings.temperature,
+        prompts=_prompt_version(),
+        scores=[_score(inputs, name, [s for s in samples if s.contract == name]) for name in contracts],
+        unfinished=[name for name in contracts if sum(s.contract == name for s in samples) < plan.k],
+        tokens=spent.tokens,
+        cost_usd=round(spent.usd, 6),
+        wall_s=round(ledger.wall_s, 1),
+        stopped=stopped,
+    )
+
+
+async def _all_samples(
+    inputs: EngineInputs, plan: EvalPlan, access: AgentAccess, ledger: Ledger, judge: UnitJudge, progress: Progress
+) -> tuple[list[Sample], str]:
+    """Every sample that was made, sample by sample over all contracts, so that a limit cuts all of them alike."""
+    settings = plan.settings
+    client = ChatClient(
+        Endpoint(access.base_url, settings.model or "", access.api_key),
+        ledger=ledger,
+        replies=ReplyStore(plan.folder.parent / "replies"),
+        transcript=Transcript(plan.folder / "transcript.jsonl", [access.api_key]),
+        concurrency=access.concurrency,
+    )
+    done: list[Sample] = []
+    stopped: list[str] = []
+
+    async def one(contract: str, number: int) -> None:
+        brief = brief_of(inputs, contract, settings)
+        try:
+            sample = await _sample(brief, client, settings, judge, number)
+        except BudgetError as error:
+            stopped.append(str(error))
+            return
+        done.append(sample)
+        verdict = "holds" if sample.passed_at is not None else f"does not hold: {sample.finding[:120]}"
+        progress.note(f"{contract} #{number}: {verdict}")
+
+    async with client:
+        await require_model(client, settings.model or "")
+        contracts = contracts_to_write(inputs, settings.contracts)
+        places = asyncio.Semaphore(max(2, access.concurrency))
+
+        async def in_turn(contract: str, number: int) -> None:
+            async with places:
+                if not stopped:
+                    await one(contract, number)
+
+        await asyncio.gather(*(in_turn(name, number) for number in range(1, plan.k + 1) for name in contracts))
+    return done, stopped[0] if stopped else ""
+
+
+async def _sample(brief: Brief, client: ChatClient, settings: Generation, judge: UnitJudge, number: int) -> Sample:
+    """One conversation, first answer and repairs, all with temperature."""
+    opening = implementer_prompt(brief)
+    messages: tuple[Message, ...] = opening
+    tokens, findings = 0, [""]
+    for round_ in range(settings.rounds + 1):
+        request = ChatRequest(
+            model=settings.model or "",
+            messages=messages,
+            max_tokens=settings.max_tokens,
+            temperature=settings.temperature,
+            seed=number,
+            sample=number,
+        )
+        reply = await client.ask(request, Purpose(role="implementer", subject=brief.contract.id, round=round_))
+        tokens += reply.usage.total
+        answer = read_answer(reply, brief.contract.units)
+        findings = list(answer.complaints or await judge(brief, answer.code))
+        if not findings:
+            return Sample(contract=brief.contract.id, sample=number, passed_at=round_, rounds=round_, tokens=tokens)
+        said = Message(role="assistant", content=reply.text)
+        messages = (*opening, said, feedback_prompt(brief, bounded(findings)))
+    return Sample(
+        contract=brief.contract.id,
+        sample=number,
+        passed_at=None,
+        rounds=settings.rounds,
+        tokens=tokens,
+        finding=findings[0][:300],
+    )
+
+
+def _score(inputs: EngineInputs, contract: str, samples: Sequence[Sample]) -> Score:
+    return Score(
+        contract=contract,
+        units=[unit for unit, owner in inputs.routing.by_unit.items() if owner.id == contract],
+        samples=len(samples),
+        passed_first=sum(sample.passed_at == 0 for sample in samples),
+        passed=sum(sample.passed_at is not None for sample in samples),
+        tokens=sum(sample.tokens for sample in samples),
+        finding=next((sample.finding for sample in samples if sample.finding), ""),
+    )
+
+
+def _prompt_version() -> int:
+    from metainfer.agents.brief import PROMPT_VERSION
+
+    return PROMPT_VERSION
+
+
+def render(report: EvalReport) -> str:
+    """The report for people: a line per contract, then the sum."""
+    lines = [f"{'contract':32} {'n':>3} {'pass@1':>7} {'pass@' + str(report.k):>7} {'first':>6} {'tokens':>8}"]
+    for score in report.scores:
+        shares = f"{_share(score.pass_at(1)):>7} {_share(score.pass_at(report.k)):>7}"
+        lines.append(f"{score.contract:32} {score.samples:3d} {shares} {score.passed_first:6d} {score.tokens:8,d}")
+    whole = [score for score in report.scores if score.samples >= report.k]
+    solved = sum(score.passed > 0 for score in whole)
+    lines.append(
+        f"{report.model}, reference {report.reference}: {solved} of {len(whole)} contracts held at least once, "
+        f"{report.tokens:,} tokens, {report.cost_usd:g} USD, {report.wall_s:.0f} s"
+    )
+    if report.unfinished:
+        lines.append(f"not finished: {', '.join(report.unfinished)}{': ' + report.stopped if report.stopped else ''}")
+    return "\n".join(lines)
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

@@ -1,0 +1,73 @@
+"""Scores that a person can count, and a limit that is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metainfer.agents.budget import Limits
+from metainfer.ckb.mutants import default_deployments
+from metainfer.generate.inputs import EngineInputs
+from metainfer.generate.scratch import scratch_inputs
+from metainfer.pipeline.agents import AgentAccess
+from metainfer.pipeline.evaluate import EvalPlan, EvalReport, Score, evaluate, render
+from metainfer.progress import Silent
+from metainfer.sandbox import Sandbox
+from metainfer.spec.models import Generation
+from tests.agents.handwritten import RMSNORM, RMSNORM_WITHOUT_EPS, SWIGLU, fenced
+from tests.agents.scripted_endpoint import answers, scripted
+
+CKB = Path(__file__).parents[2] / "ckb"
+SETTINGS = Generation(
+    backend="agents", model="scripted", reference="none", contracts=["family/rmsnorm", "family/swiglu-mlp"], rounds=0
+)
+
+
+@pytest.fixture(scope="module")
+def inputs() -> EngineInputs:
+    deployment = default_deployments()[0]
+    return scratch_inputs(CKB, deployment.facts, deployment.model)
+
+
+def second_sample_is_wrong(body: dict[str, Any]) -> str:
+    if "Write SwiGLU" in body["messages"][1]["content"]:
+        return fenced(SWIGLU)
+    return fenced(RMSNORM_WITHOUT_EPS if body["seed"] == 2 else RMSNORM)
+
+
+def run(inputs: EngineInputs, folder: Path, limits: Limits) -> EvalReport:
+    with scripted(answers(second_sample_is_wrong)) as endpoint:
+        access = AgentAccess(endpoint.base_url, concurrency=2)
+        plan = EvalPlan(SETTINGS, 3, limits, folder)
+        return evaluate(inputs, plan, access, sandbox=Sandbox(), progress=Silent())
+
+
+def test_what_holds_is_counted(inputs: EngineInputs, tmp_path: Path) -> None:
+    report = run(inputs, tmp_path / "eval" / "one", Limits())
+    norm, mlp = report.scores
+    assert (norm.contract, norm.samples, norm.passed) == ("family/rmsnorm", 3, 2)
+    assert norm.pass_at(1) == pytest.approx(2 / 3)
+    assert norm.pass_at(3) == 1.0
+    assert "check_matches_float64" in norm.finding
+    assert (mlp.units, mlp.samples, mlp.passed) == (["SwiGLU"], 3, 3)
+    assert report.unfinished == []
+    assert "2 of 2 contracts held at least once" in render(report)
+
+
+def test_a_limit_ends_it_and_is_told(inputs: EngineInputs, tmp_path: Path) -> None:
+    report = run(inputs, tmp_path / "eval" / "one", Limits(calls=3))
+    assert sum(score.samples for score in report.scores) == 3
+    assert report.unfinished
+    assert "calls" in report.stopped
+    assert "not finished" in render(report)
+
+
+@pytest.mark.parametrize(
+    ("samples", "passed", "k", "expected"), [(3, 0, 1, 0.0), (3, 3, 3, 1.0), (4, 1, 2, 0.5), (10, 3, 1, 0.3)]
+)
+def test_pass_at_k_is_the_chance_that_one_of_k_holds(samples: int, passed: int, k: int, expected: float) -> None:
+    score = Score(contract="c", units=[], samples=samples, passed_first=0, passed=passed, tokens=0, finding="")
+    assert score.pass_at(k) == pytest.approx(expected)
+    assert score.pass_at(samples + 1) is None

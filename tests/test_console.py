@@ -1,0 +1,41 @@
+"""What a command says while it works reaches the reader as it was written."""
+
+from __future__ import annotations
+
+import io
+import json
+
+from rich.console import Console
+
+from metainfer.console import JsonReporter, LiveReporter, PlainReporter, Reporter
+
+MESSAGE = "model.py:3: list[int] is no [bold]type[/], see [/tmp/x] and \\[y]"
+
+
+def tell(reporter: Reporter) -> None:
+    with reporter:
+        reporter.start("gate [unit]")
+        reporter.done("gate [unit]", MESSAGE)
+        reporter.note(MESSAGE)
+
+
+def test_brackets_in_messages_are_no_markup_on_a_terminal() -> None:
+    stream = io.StringIO()
+    tell(LiveReporter(Console(file=stream, width=200, force_terminal=False)))
+    assert "gate [unit]" in stream.getvalue()
+    assert stream.getvalue().count(MESSAGE) == 2
+
+
+def test_brackets_in_messages_are_kept_in_logs_too() -> None:
+    plain, lines = io.StringIO(), io.StringIO()
+    tell(PlainReporter(plain))
+    tell(JsonReporter(lines))
+    assert plain.getvalue().count(MESSAGE) == 2
+    assert [json.loads(line).get("message") for line in lines.getvalue().splitlines()] == [None, MESSAGE, MESSAGE]
+
+
+def test_a_step_under_way_is_shown_as_it_is_named() -> None:
+    stream = io.StringIO()
+    with LiveReporter(Console(file=stream, width=200, force_terminal=True)) as reporter:
+        reporter.start("gate [unit]")
+    assert "gate [unit]" in stream.getvalue()
