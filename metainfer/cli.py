@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from metainfer import __version__
 from metainfer.commands import ckb, engine, evaluate, forge, model, pr, release, run, runs, spec
 from metainfer.errors import ExitCode, MetainferError
 
+
+class _Interrupted(Exception):
+    """Ctrl-C, on its way past Typer, which would end the process without a word."""
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise _Interrupted from error
+
+
 app = typer.Typer(
+    cls=_Commands,
     name="metainfer",
     help="Generates compact, single-path LLM inference engines from a spec and a contract knowledge base.",
     no_args_is_help=True,
@@ -64,6 +79,6 @@ def main() -> None:
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}", file=sys.stderr)
         sys.exit(ExitCode.ENVIRONMENT)
-    except KeyboardInterrupt:
+    except (_Interrupted, KeyboardInterrupt):
         print("interrupted; nothing half-done was kept, run the same command again", file=sys.stderr)
         sys.exit(ExitCode.INTERRUPTED)

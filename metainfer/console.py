@@ -41,6 +41,10 @@ def make_reporter(*, as_json: bool, aside: bool = False) -> Reporter:
     return PlainReporter(stream)
 
 
+def _took(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 0.05 else "at once"
+
+
 def strip_markup(text: str) -> str:
     """`text` without rich markup, for logs."""
     from rich.text import Text
@@ -70,7 +74,7 @@ class PlainReporter:
 
     def done(self, step: str, message: str = "") -> None:
         seconds = time.monotonic() - self._started.pop(step, time.monotonic())
-        self._say(f"✓ {step} ({seconds:.1f} s){': ' + message if message else ''}")
+        self._say(f"✓ {step} ({_took(seconds)}){': ' + message if message else ''}")
 
     def note(self, message: str) -> None:
         self._say(f"  {message}")
@@ -87,6 +91,7 @@ class JsonReporter:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._started: dict[str, float] = {}
 
     def __enter__(self) -> JsonReporter:
         return self
@@ -95,13 +100,15 @@ class JsonReporter:
         self._stream.flush()
 
     def start(self, step: str, total: float | None = None) -> None:
+        self._started[step] = time.monotonic()
         self._emit({"event": "start", "step": step, "total": total})
 
     def advance(self, step: str, amount: float) -> None:
         """Left out: a program that wants every byte can watch the files."""
 
     def done(self, step: str, message: str = "") -> None:
-        self._emit({"event": "done", "step": step, "message": message})
+        seconds = round(time.monotonic() - self._started.pop(step, time.monotonic()), 3)
+        self._emit({"event": "done", "step": step, "seconds": seconds, "message": message})
 
     def note(self, message: str) -> None:
         self._emit({"event": "note", "message": message})
@@ -154,7 +161,7 @@ class LiveReporter:
         if step in self._tasks:
             self._bars.remove_task(self._tasks.pop(step))
         told = f": {escape(message)}" if message else ""
-        self._console.print(f"[green]✓[/] {escape(step)} [dim]({seconds:.1f} s)[/]{told}")
+        self._console.print(f"[green]✓[/] {escape(step)} [dim]({_took(seconds)})[/]{told}")
 
     def note(self, message: str) -> None:
         from rich.markup import escape

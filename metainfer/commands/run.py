@@ -144,7 +144,10 @@ def _bench_lines(result: RunResult) -> list[str]:
         for name, spread in subject.figures.items()
         if name in ("decode_tokens_per_s", "decode_mbu", "prefill_ttft_ms", "load_tokens_per_s")
     ) for subject in result.bench.subjects]  # fmt: skip
-    return lines + [f"  {goal.goal}: wanted {goal.wanted:g}, measured {goal.measured}" for goal in result.bench.goals]
+    for goal in result.bench.goals:
+        measured = "nothing" if goal.measured is None else _shown(goal.measured)
+        lines.append(f"  {goal.goal}: wanted {goal.wanted:g}, measured {measured}")
+    return lines
 
 
 def as_data(result: RunResult) -> dict[str, Any]:

@@ -17,7 +17,10 @@ def list_runs() -> None:
     """List runs, newest first."""
     from metainfer.pipeline.record import list_runs
 
-    for record in list_runs(Workspace.find().state):
+    records = list_runs(Workspace.find().state)
+    if not records:
+        typer.echo("no runs yet; `metainfer run SPEC` makes one")
+    for record in records:
         pull = f" PR #{record.pull_request}" if record.pull_request else ""
         typer.echo(f"{record.id}  {record.state:<10}{pull}  {record.message}")
 

@@ -16,19 +16,18 @@ app = typer.Typer(no_args_is_help=True, help="Validate specs and write their JSO
 def check(files: Annotated[list[Path], typer.Argument(help="Spec files.")]) -> None:
     """Validate specs; every error names file, line and column. Exit code 2 if there is one."""
     from metainfer.spec.document import DocumentError
-    from metainfer.spec.load import load_spec
+    from metainfer.spec.load import load_named_spec
 
     wrong = False
     for file in files:
         try:
-            spec = load_spec(file)
+            spec = load_named_spec(file)
         except DocumentError as error:
             typer.echo(str(error), err=True)
             wrong = True
-            continue
-        if file.stem != spec.name:
-            typer.echo(f"{file}:1:1: name: is {spec.name}, but the file is {file.name}; make them agree", err=True)
-            wrong = True
+        else:
+            work = f"{spec.workload.max_concurrency} × {spec.workload.max_model_len:,} tokens"
+            typer.echo(f"{file}: ok, {spec.target.platform}, {work}")
     raise typer.Exit(ExitCode.BAD_INPUT if wrong else ExitCode.OK)
 
 

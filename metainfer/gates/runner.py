@@ -62,7 +62,7 @@ def run_gates(
 def summary(report: GateReport) -> str:
     """One line for people: the verdict and, if it is red, the first finding."""
     if report.passed:
-        return f"passed in {report.seconds:.0f} s"
+        return "passed"
     first = report.findings[0] if report.findings else None
     place = f"{first.where}: " if first and first.where else ""
     return f"{report.verdict}: {place}{first.message if first else 'no finding'}"

@@ -22,7 +22,8 @@ def performance_report(spec: Spec, bench: BenchReport, engine_dir: Path) -> Gate
     figures: dict[str, float | str] = {}
     for name, value in wanted.items():
         goal = judged.get(name)
-        measured = goal.measured if goal and goal.measured is not None else "none"
+        # People read these; the benchmark beside them keeps every digit.
+        measured = float(f"{goal.measured:.4g}") if goal and goal.measured is not None else "none"
         figures[f"{name} (wanted {value:g})"] = measured
         if goal is None or not goal.met:
             note = (goal.note if goal else "") or "not met"

@@ -15,7 +15,7 @@ from metainfer.ckb.store import KnowledgeBase
 from metainfer.generate.blueprint import NEEDED_UNITS
 from metainfer.generate.constants import Limits
 from metainfer.generate.inputs import EngineInputs
-from metainfer.spec.load import load_spec, refuse_machine, refuse_unserved
+from metainfer.spec.load import load_named_spec, refuse_machine, refuse_unserved
 
 if TYPE_CHECKING:
     from metainfer.progress import Progress
@@ -36,7 +36,7 @@ class Prepared:
 
 def prepare(spec_path: Path, ckb_root: Path, repo_root: Path, cache: Path, progress: Progress) -> Prepared:
     """Validate, fetch the model, route, and check coverage and memory. Raises the error of whatever does not hold."""
-    spec = load_spec(spec_path)
+    spec = load_named_spec(spec_path)
     refuse_machine()
     refuse_unserved(spec)
     knowledge = KnowledgeBase.load(ckb_root)

@@ -89,6 +89,11 @@ class Document:
             raise DocumentError(_in_order(builder.problems.values()))
         return cls(path, data, builder.marks, builder.problems)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing but comments in it."""
+        return self.data is None and not self._problems
+
     def where(self, loc: Iterable[int | str]) -> str:
         """`file:line:column` of the value at `loc`, or of the nearest thing around it that exists."""
         line, column = self._place(tuple(loc))
@@ -201,7 +206,7 @@ class _Builder:
                 self._complain(key_node, (*loc, "?"), "a key must be a name")
                 continue
             if key in data:
-                self._complain(key_node, (*loc, key), f"{_plain(key)}: stands here twice")
+                self._complain(key_node, (*loc, key), f"{_plain('.'.join(map(str, (*loc, key))))}: stands here twice")
                 continue
             data[key] = self.build(value_node, (*loc, key))
             if value_node.start_mark.line != key_node.start_mark.line or isinstance(value_node, yaml.ScalarNode):

@@ -6,13 +6,33 @@ import platform
 from pathlib import Path
 
 from metainfer.errors import RefusedError
-from metainfer.spec.document import Document
+from metainfer.spec.document import Document, DocumentError
 from metainfer.spec.models import Spec
 
 
 def load_spec(path: Path) -> Spec:
     """Read and validate a spec. Raises DocumentError with every problem as `file:line:column: …`."""
-    return Document.read(path, lenient=True).validate(Spec)
+    return _valid(Document.read(path, lenient=True))
+
+
+def load_named_spec(path: Path) -> Spec:
+    """`load_spec`, for whoever goes by the file's name: it must be the spec's. Raises DocumentError at the `name`."""
+    document = Document.read(path, lenient=True)
+    spec = _valid(document)
+    if spec.name != path.stem:
+        raise DocumentError(
+            [f"{document.where(['name'])}: name: is {spec.name}, but the file is {path.name}; make them agree"]
+        )
+    return spec
+
+
+def _valid(document: Document) -> Spec:
+    if document.is_empty:
+        needed = ", ".join(field.alias or name for name, field in Spec.model_fields.items() if field.is_required())
+        raise DocumentError(
+            [f"{document.path}:1:1: is empty; a spec needs {needed}: start from a copy of one in specs/"]
+        )
+    return document.validate(Spec)
 
 
 class UnservedError(RefusedError):

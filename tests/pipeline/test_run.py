@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from metainfer.pipeline.record import list_runs
 from metainfer.pipeline.run import RunRequest, RunResult, run
 from metainfer.progress import Silent
 from metainfer.release.tag import release
+from metainfer.spec.document import DocumentError
 
 ROOT = Path(__file__).parents[2]
 REVIEWER = Identity("Reviewer", "reviewer@example.org")
@@ -73,6 +75,15 @@ def test_a_dry_run_names_every_unit_and_writes_nothing(scratch: Path) -> None:
     assert result.status == "planned"
     assert "CausalLM" in result.plan
     assert not any(record.engine == "tiny-qwen2" for record in list_runs(scratch / "work" / ".metainfer"))
+
+
+def test_a_dry_run_refuses_a_spec_under_another_name(scratch: Path, tmp_path: Path) -> None:
+    from metainfer.forge.setup import open_forge
+
+    spec = Path(shutil.copyfile(ROOT / "specs/tiny-qwen2.yaml", tmp_path / "other.yaml"))
+    asked = replace(request(scratch, "tiny-qwen2", dry_run=True), spec_path=spec)
+    with pytest.raises(DocumentError, match=r"other\.yaml:4:1: name: is tiny-qwen2, but the file is other\.yaml"):
+        run(asked, open_forge(scratch / "work"), Silent())
 
 
 def a_failure_mode(folder: Path) -> Path:

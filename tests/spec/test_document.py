@@ -59,6 +59,11 @@ def test_all_problems_come_at_once_in_the_order_of_the_file() -> None:
     ]
 
 
+def test_a_key_that_stands_twice_is_named_with_what_it_stands_in() -> None:
+    assert problems("inner:\n  width: 1\n  width: 2\n") == ["s.yaml:3:3: inner.width: stands here twice"]
+    assert problems("ratio: 1.0\nratio: 2.0\ninner: {width: 1}\n") == ["s.yaml:2:1: ratio: stands here twice"]
+
+
 def test_a_strict_parse_stops_at_the_words_already() -> None:
     with pytest.raises(DocumentError, match="stands here twice"):
         Document.parse("a: 1\na: 2\n", "s.yaml")

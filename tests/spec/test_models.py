@@ -18,7 +18,7 @@ from metainfer.errors import ExitCode
 from metainfer.files import canonical_json
 from metainfer.spec import load
 from metainfer.spec.document import DocumentError
-from metainfer.spec.load import UnservedError, load_spec, refuse_machine, refuse_unserved
+from metainfer.spec.load import UnservedError, load_named_spec, load_spec, refuse_machine, refuse_unserved
 from metainfer.spec.models import Spec
 from metainfer.spec.schema import json_schema, schema_bytes
 
@@ -121,6 +121,30 @@ def test_errors_of_a_spec_file_name_line_column_and_the_nearest_word(tmp_path: P
     assert first.endswith("did you mean cpu-x86-avx2?")
     assert second == f"{path}:9:1: workload.max_model_len: is missing"
     assert third == f"{path}:10:3: workload.max_modellen: there is no such key; did you mean max_model_len?"
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# to be written\n", "---\n", "~\n"])
+def test_an_empty_spec_is_told_what_a_spec_needs(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(text)
+    with pytest.raises(DocumentError) as caught:
+        load_spec(path)
+    assert caught.value.problems == (
+        f"{path}:1:1: is empty; a spec needs apiVersion, name, model, target, workload, serving: start from a copy of "
+        "one in specs/",
+    )
+
+
+def test_a_spec_and_its_file_have_one_name(tmp_path: Path) -> None:
+    text = "# a comment\n" + yaml.safe_dump(BASE, sort_keys=False)
+    for name in ("tiny.yaml", "tiny.yml", "other.yaml"):
+        (tmp_path / name).write_text(text)
+    assert load_named_spec(tmp_path / "tiny.yaml").name == load_named_spec(tmp_path / "tiny.yml").name == "tiny"
+    with pytest.raises(DocumentError) as caught:
+        load_named_spec(tmp_path / "other.yaml")
+    assert caught.value.problems == (
+        f"{tmp_path}/other.yaml:3:1: name: is tiny, but the file is other.yaml; make them agree",
+    )
 
 
 def test_a_value_of_no_allowed_kind_is_one_error(tmp_path: Path) -> None:
