@@ -75,11 +75,16 @@ def fetch_model(
             return made
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS):
-            raise MachineError(
-                f"{error.filename or cache}: {error.strerror}. Models are kept in {cache}: it must be writable, with "
-                "room for three times the model; METAINFER_CACHE names another folder"
-            ) from error
+            raise MachineError(_storage_complaint(error, cache)) from error
         raise
+
+
+def _storage_complaint(error: OSError, cache: Path) -> str:
+    """Names the file if it is the user's, else the cache: its scratch folders are gone when anybody looks for them."""
+    advice = "it must be writable, with room for three times the model; METAINFER_CACHE names another folder"
+    if error.filename is None or Path(str(error.filename)).is_relative_to(cache):
+        return f"{cache}: {error.strerror}. Models are kept there: {advice}"
+    return f"{error.filename}: {error.strerror}. Models are kept in {cache}: {advice}"
 
 
 def known_model(source: Source, *, cache: Path, base_dir: Path) -> ModelFolder | None:
