@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import socket
 import sys
 import tempfile
 import time
@@ -86,11 +87,17 @@ def _fetch(args: argparse.Namespace) -> None:
     """Copy a model folder into the cache; it appears there whole and checked, or not at all."""
     from .weights import load_weights
 
+    if not any(args.source.glob("*.safetensors")):
+        raise ValueError(f"{args.source}: no model there; a model folder holds *.safetensors")
+    load_weights(args.source, config.MODEL_DIGEST)  # before anything is copied
     target = _cached_model()
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as scratch:
         copy = Path(scratch, "model")
-        shutil.copytree(args.source, copy, ignore=shutil.ignore_patterns(".*"))
+        copy.mkdir()
+        for file in args.source.iterdir():  # what the digest covers, and nothing below
+            if file.is_file() and not file.name.startswith("."):
+                shutil.copyfile(file, copy / file.name)
         load_weights(copy, config.MODEL_DIGEST)
         if not target.exists():
             copy.rename(target)
@@ -102,6 +109,8 @@ def _serve(args: argparse.Namespace) -> None:
 
     from .server import create_app
 
+    family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
+    socket.create_server((args.host, args.port), family=family).close()  # a port in use is told before the model loads
     # In a thread that ends: OpenMP counts the team of every thread alive, and with more of its threads than cores it
     # no longer spins between kernels, which would cost a tenth of each token's time.
     with ThreadPoolExecutor(max_workers=1) as loader:
@@ -120,7 +129,8 @@ def _serve(args: argparse.Namespace) -> None:
             self.should_exit |= service.draining and service.num_open == 0
             return await super().on_tick(counter)
 
-    DrainingServer(uvicorn.Config(app, host=args.host, port=args.port)).run()
+    # Those who only hold a connection open, or never finish a request, get five seconds.
+    DrainingServer(uvicorn.Config(app, host=args.host, port=args.port, timeout_graceful_shutdown=5)).run()
 
 
 def _generate(args: argparse.Namespace) -> None:

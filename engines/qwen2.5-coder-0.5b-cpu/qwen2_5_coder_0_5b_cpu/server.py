@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from .config import ENGINE_NAME, MAX_MODEL_LEN
 from .engine import LLMEngine, StepOutput
@@ -32,6 +33,7 @@ _MAX_PROMPTS = 256  # of one call
 _SAMPLING_FIELDS = {"temperature", "top_p", "top_k", "ignore_eos", "seed"}
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # of histograms
 _Prompt = tuple[list[int], SamplingParams]
+_Zero = Annotated[float, Field(ge=0, le=0)]
 
 
 def create_app(engine: LLMEngine, *, api_key: str | None = None) -> FastAPI:
@@ -46,7 +48,7 @@ def create_app(engine: LLMEngine, *, api_key: str | None = None) -> FastAPI:
 
     app = FastAPI(title=ENGINE_NAME, lifespan=lifespan, openapi_url=None)
     app.state.service = service
-    for kind in (_ApiError, HTTPException, Exception):
+    for kind in (_ApiError, HTTPException, ClientDisconnect, Exception):
         app.add_exception_handler(kind, _on_error)
 
     @app.post("/v1/chat/completions")
@@ -60,7 +62,7 @@ def create_app(engine: LLMEngine, *, api_key: str | None = None) -> FastAPI:
     @app.get("/v1/models")
     async def models(request: Request) -> Response:
         service.check_key(request)
-        model = {"id": ENGINE_NAME, "object": "model", "created": 0, "owned_by": "engine"}
+        model = {"id": ENGINE_NAME, "object": "model", "created": service.started, "owned_by": "engine"}
         return JSONResponse({"object": "list", "data": [model | {"max_model_len": MAX_MODEL_LEN}]})
 
     @app.get("/health")
@@ -93,6 +95,7 @@ class _Body(_StrictModel):
     """What both endpoints take; each adds its prompt and how it words a choice."""
 
     object: ClassVar[str]
+    id_prefix: ClassVar[str]
     default_max_tokens: ClassVar[int]
     model: str
     max_tokens: int | None = None
@@ -100,9 +103,9 @@ class _Body(_StrictModel):
     top_p: float | None = None
     top_k: int | None = None
     ignore_eos: bool | None = None
-    n: Literal[1] | None = None  # this and the next two: only as far as they ask for nothing
-    frequency_penalty: Literal[0] | None = None
-    presence_penalty: Literal[0] | None = None
+    n: Annotated[int, Field(ge=1, le=1)] | None = None  # this and the next two ask for nothing
+    frequency_penalty: _Zero | None = None
+    presence_penalty: _Zero | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
     chunk_object: ClassVar[str]
@@ -116,6 +119,10 @@ class _Body(_StrictModel):
 
     def limit(self) -> int | None:
         return self.max_tokens
+
+    def sent_as(self, field: str) -> str:
+        """The client's name of what the engine refuses as `field`."""
+        return field
 
     @abstractmethod
     def prompts(self, codec: TextCodec) -> list[list[int]]:
@@ -137,13 +144,24 @@ class _Body(_StrictModel):
         return SamplingParams(default if limit is None else limit, **given)
 
 
+class _TextPart(_StrictModel):
+    type: Literal["text"]
+    text: str
+
+
 class _Message(_StrictModel):
     role: Literal["system", "user", "assistant"]
-    content: str
+    content: str | list[_TextPart]
+
+    def flat(self) -> dict[str, str]:
+        """As chat templates know it, with the parts of the text joined."""
+        parts = [self.content] if isinstance(self.content, str) else [part.text for part in self.content]
+        return {"role": self.role, "content": "".join(parts)}
 
 
 class _ChatBody(_Body):
     object = "chat.completion"
+    id_prefix = "chatcmpl"
     default_max_tokens = MAX_MODEL_LEN
     messages: list[_Message] = Field(min_length=1)
     max_completion_tokens: int | None = None  # the newer name of max_tokens
@@ -160,8 +178,13 @@ class _ChatBody(_Body):
         newer = self.max_completion_tokens
         return self.max_tokens if newer is None else newer
 
+    def sent_as(self, field: str) -> str:
+        newer = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+        names = {"prompt": "messages", "logprobs": "top_logprobs", "max_tokens": newer}
+        return names.get(field, field)
+
     def prompts(self, codec: TextCodec) -> list[list[int]]:
-        return [codec.encode_chat([message.model_dump() for message in self.messages])]
+        return [codec.encode_chat([message.flat() for message in self.messages])]
 
     def choice(self, codec: TextCodec, outputs: list[StepOutput]) -> dict[str, Any]:
         message = {"role": "assistant", "content": "".join(output.text for output in outputs)}
@@ -172,6 +195,7 @@ class _ChatBody(_Body):
 
 class _CompletionBody(_Body):
     object = "text_completion"
+    id_prefix = "cmpl"
     default_max_tokens = 16
     prompt: str | list[str] | list[int] | list[list[int]]
     chunk_object = "text_completion"
@@ -222,6 +246,7 @@ class _Service:
     def __init__(self, engine: LLMEngine, api_key: str | None) -> None:
         self.engine = engine
         self.metrics = _Metrics(engine)
+        self.started = int(time.time())
         self.failure = ""
         self.draining = False
         self._bearer = None if api_key is None else f"Bearer {api_key}".encode()
@@ -357,10 +382,10 @@ async def _answer(service: _Service, request: Request, kind: type[_Body]) -> Res
         for prompt, params in prompts:
             service.engine.check_request(prompt, params)
     except ValueError as error:
-        raise _ApiError(400, str(error)) from error
+        field, _, why = str(error).partition(": ")
+        raise _ApiError(400, why, body.sent_as(field)) from error
     outputs = service.outputs(request, prompts)
-    answer_id = f"{kind.object.split('.')[0]}-{uuid.uuid4().hex}"
-    head = {"id": answer_id, "created": int(time.time()), "model": ENGINE_NAME}
+    head = {"id": f"{kind.id_prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": ENGINE_NAME}
     if body.stream:
         return StreamingResponse(_chunks(head, body, codec, outputs), media_type="text/event-stream")
     made: list[list[StepOutput]] = [[] for _ in prompts]
@@ -389,12 +414,11 @@ def _parse(kind: type[_Body], text: bytes) -> _Body:
         detail = error.errors(include_input=False)[0]
         unknown = detail["type"] == "extra_forbidden"
         place, why = detail["loc"], "is not supported" if unknown else detail["msg"]
-        if place[1:] == ("str",):  # pydantic names the first of a field's several forms
-            place, why = place[:1], "has none of the forms that are accepted"
-        field = ".".join(map(str, place)) or "body"
-        raise _ApiError(400, f"{field}: {why}") from error
+        if "str" in place[1:] and not unknown:  # pydantic names the first of a field's several forms
+            place, why = place[: place.index("str", 1)], "has none of the forms that are accepted"
+        raise _ApiError(400, why, ".".join(map(str, place)) or "body") from error
     if body.model != ENGINE_NAME:
-        raise _ApiError(404, f"model: only {ENGINE_NAME!r} is served here", code="model_not_found")
+        raise _ApiError(404, f"only {ENGINE_NAME!r} is served here", "model", "model_not_found")
     return body
 
 
@@ -446,20 +470,21 @@ def _event(payload: dict[str, Any]) -> str:
 
 
 class _ApiError(Exception):
-    """A refusal or a failure, in the format of the API; a message `field: why` names the field."""
+    """A refusal or a failure, in the format of the API; `field` is the part of the request that is wrong."""
 
-    def __init__(self, status: int, message: str, code: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, status: int, why: str, field: str | None = None, code: str | None = None) -> None:
+        super().__init__(why)
         self.status = status
-        field = message.partition(": ")[0]
-        param = field if " " not in field else None
+        message = why if field is None else f"{field}: {why}"
         kind = "invalid_request_error" if status < 500 else "server_error"
-        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+        self.body = {"error": {"message": message, "type": kind, "param": field, "code": code}}
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         error = _ApiError(error.status_code, str(error.detail))
+    elif isinstance(error, ClientDisconnect):
+        error = _ApiError(499, "the client went away")
     elif not isinstance(error, _ApiError):
         error = _ApiError(500, "the server failed; its log says how")
     return JSONResponse(error.body, error.status)

@@ -33,7 +33,7 @@ class TextCodec:
         """Token ids of a conversation, open for the assistant's answer; ValueError if refused."""
         try:
             text = self._template.render(messages=messages, **self._template_values)
-        except (TemplateError, TypeError) as error:
+        except (TemplateError, TypeError, ValueError) as error:
             raise ValueError(f"messages: the chat template refuses them: {error}") from error
         _refuse_half_characters("messages", text)
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
