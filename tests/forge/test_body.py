@@ -126,7 +126,7 @@ def test_specializer_output_is_not_called_a_models_work() -> None:
     data = {
         **manifest({}).model_dump(mode="json"),
         "units": units,
-        "agent": {"model": "m-1", "tokens": 5, "cost_usd": 0.1},
+        "agent": {"settings": {"model": "m-1", "reference": "none"}, "tokens": 5, "cost_usd": 0.1},
     }
     text = body(manifest=data)
     assert "written by a language model" in text

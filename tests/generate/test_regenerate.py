@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A copy of the demo engine."""
-    return Path(shutil.copytree(ROOT / "engines/qwen2.5-coder-0.5b-cpu", tmp_path / "engine"))
+    origin = ROOT / "engines/qwen2.5-coder-0.5b-cpu"
+    return Path(shutil.copytree(origin, tmp_path / "engine", ignore=shutil.ignore_patterns("__pycache__")))
 
 
 @pytest.fixture
