@@ -27,12 +27,14 @@ def unit_gate(
     *,
     seed: int = 0,
     kernels: Path | None = None,
+    sealed: bool = False,
     only: Collection[str] | None = None,
 ) -> GateReport:
     """Run the checks of the manifest's contracts, as `ckb_root` has them, on the engine's units.
 
-    `kernels`: folder that keeps built kernels between gates. `only`: contracts to check, for work in progress; an
-    engine is judged by all of them. Nothing that could be checked and was not is a pass: a
+    `kernels`: folder that keeps built kernels between gates; `sealed`, the engine may read it only, so that nothing
+    which it leaves there reaches the next. `only`: contracts to check, for work in progress; an engine is judged by all
+    of them. Nothing that could be checked and was not is a pass: a
     contract without checks, a unit without a contract, or a contract that changed since is a finding or an error.
     """
 
@@ -43,7 +45,8 @@ def unit_gate(
             if only is not None:
                 contracts = {name: checks for name, checks in contracts.items() if name in only}
             shown = {"engine": subject.folder, "ckb": ckb_root}
-            with sandbox.room(shown, shared={"kernels": kernels} if kernels else {}) as room:
+            built = {"kernels": kernels} if kernels else {}
+            with sandbox.room(shown | built, shared={}) if sealed else sandbox.room(shown, shared=built) as room:
                 log.figure("sandbox", room.isolating)
                 rng = random.Random(f"unit:{seed}")
                 plan = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from metainfer.ckb.facts import Facts
@@ -23,14 +24,18 @@ from metainfer.generate.specializer import GeneratedEngine, generate
 from metainfer.generate.written import WrittenUnits, written_path
 
 
-def regenerate(engine_dir: Path, ckb_root: Path) -> GeneratedEngine:
-    """Generate from the spec, model facts and digest that the manifest records. Needs no model and no network."""
+def regenerate(engine_dir: Path, ckb_root: Path, written: Sequence[WrittenUnits] | None = None) -> GeneratedEngine:
+    """Generate from the spec, model facts and digest that the manifest records. Needs no model and no network.
+
+    `written`: units that a model or person wrote; by default those that lie in the engine's folder.
+    """
     manifest = read_manifest(engine_dir)
     spec, model = recorded_spec(engine_dir, manifest), recorded_model(engine_dir, manifest)
     facts = Facts.from_spec(spec, model)
     routing = route(KnowledgeBase.load(ckb_root), facts)
     require_coverage(routing, NEEDED_UNITS)
-    written = _written(engine_dir, manifest)
+    if written is None:
+        written = _written(engine_dir, manifest)
     return generate(
         EngineInputs(
             name=spec.name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from metainfer.agents.implementer import Effort, Outcome, implement
 from metainfer.agents.replies import ReplyStore
 from metainfer.agents.transcript import Transcript
 from metainfer.errors import InputError, RefusedError
+from metainfer.files import pretty_json, write_atomic
 from metainfer.generate.blueprint import UNIT_MODULES
 from metainfer.generate.constants import engine_constants
 from metainfer.generate.folding import fold
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from metainfer.sandbox import Sandbox
     from metainfer.spec.models import Generation
 
+TRANSCRIPT_NAME = "transcript.jsonl"
+OUTCOMES_NAME = "outcomes.json"
+"""In a run's folder: per contract every attempt, with its code and what was found in it."""
 _BUDGETS = {"budget_usd", "budget_tokens", "budget_wall_s"}
 
 
@@ -89,13 +93,14 @@ def write_units(
         price=access.price,
         stop_file=state / STOP_FILE,
     )
-    transcript = Transcript(folder / "transcript.jsonl", [access.api_key])
+    transcript = Transcript(folder / TRANSCRIPT_NAME, [access.api_key])
     with_kernels = state / "kernels"
     with_kernels.mkdir(parents=True, exist_ok=True)
     judge = UnitJudge(inputs, sandbox, with_kernels)
     client = _Client(access, settings.model or "", ledger, transcript, ReplyStore(state / "replies"))
     outcomes = asyncio.run(_ask_for_all(inputs, settings, client, judge, progress))
-    units = [WrittenUnits(o.contract, _with_newline(o.code), "agents") for o in outcomes if o.code is not None]
+    write_atomic(folder / OUTCOMES_NAME, pretty_json([asdict(outcome) for outcome in outcomes]))
+    units = [WrittenUnits(o.contract, with_newline(o.code), "agents") for o in outcomes if o.code is not None]
     missing = [outcome.contract for outcome in outcomes if outcome.code is None]
     if missing and settings.fallback == "none":
         raise NotWrittenError(
@@ -175,7 +180,8 @@ def _exemplars(inputs: EngineInputs, contract_id: str, facts: Mapping[str, Any])
     return "\n\n".join(fold((folder / path).read_text("utf-8"), facts, path) for path in paths)
 
 
-def _with_newline(code: str | None) -> str:
+def with_newline(code: str | None) -> str:
+    """A file's text as it is kept."""
     text = code or ""
     return text if text.endswith("\n") else f"{text}\n"
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from metainfer.agents.brief import Brief
+from metainfer.errors import MachineError
 from metainfer.gates.report import GateReport
 from metainfer.gates.static import static_gate
 from metainfer.gates.unit import unit_gate
@@ -25,17 +25,20 @@ from metainfer.sandbox import Sandbox
 from metainfer.spec.names import package_name
 
 
-@dataclass(frozen=True)
 class UnitJudge:
     """Judges files of code for the contracts of one engine, one at a time."""
 
-    inputs: EngineInputs
-    sandbox: Sandbox
-    kernels: Path
-    """Folder that keeps built kernels."""
-    mypy_cache: Path | None = None
-    seed: int = 0
-    _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    def __init__(
+        self, inputs: EngineInputs, sandbox: Sandbox, kernels: Path, mypy_cache: Path | None = None, seed: int = 0
+    ) -> None:
+        """`kernels`: folder that keeps the kernels of the exemplars; what is judged may read it only."""
+        self.inputs = inputs
+        self.sandbox = sandbox
+        self.seed = seed
+        self._kernels = kernels
+        self._mypy_cache = mypy_cache
+        self._has_kernels = False
+        self._turn = asyncio.Semaphore(1)
 
     async def __call__(self, brief: Brief, code: str) -> Sequence[str]:
         """Findings about `code` for the brief's contract; empty if it holds."""
@@ -54,12 +57,36 @@ class UnitJudge:
         with tempfile.TemporaryDirectory(prefix="metainfer-units-") as scratch:
             folder = Path(scratch, self.inputs.name)
             engine.write(folder)
-            report = static_gate(folder, self.sandbox, mypy_cache=self.mypy_cache)
+            report = static_gate(folder, self.sandbox, mypy_cache=self._mypy_cache)
             if report.passed:
-                report = unit_gate(
-                    folder, self.inputs.ckb_root, self.sandbox, seed=self.seed, kernels=self.kernels, only=[contract]
-                )
+                report = self._check(folder, contract)
             return list(_in_words(report, folder, package_name(self.inputs.name)))
+
+    def _check(self, engine: Path, contract: str) -> GateReport:
+        self._build_kernels()
+        makes_kernels = self.inputs.routing.by_unit["load_kernels"].id == contract
+        return unit_gate(
+            engine,
+            self.inputs.ckb_root,
+            self.sandbox,
+            seed=self.seed,
+            kernels=None if makes_kernels else self._kernels,
+            sealed=True,
+            only=[contract],
+        )
+
+    def _build_kernels(self) -> None:
+        """Once, by the exemplars, which are reviewed: everybody's checks use what they build."""
+        if self._has_kernels:
+            return
+        with tempfile.TemporaryDirectory(prefix="metainfer-units-") as scratch:
+            folder = Path(scratch, self.inputs.name)
+            generate(self.inputs).write(folder)
+            attention = self.inputs.routing.by_unit["paged_attention"].id
+            report = unit_gate(folder, self.inputs.ckb_root, self.sandbox, kernels=self._kernels, only=[attention])
+        if not report.passed:
+            raise MachineError(f"the exemplars do not pass their own checks here: {report.findings[:1]}")
+        self._has_kernels = True
 
 
 def _in_words(report: GateReport, folder: Path, package: str) -> Iterator[str]:

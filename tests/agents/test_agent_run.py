@@ -14,6 +14,7 @@ from metainfer.forge.protocol import Forge
 from metainfer.forge.setup import create_local_forge, open_forge
 from metainfer.generate.regenerate import differences, regenerate
 from metainfer.pipeline.agents import AgentAccess
+from metainfer.pipeline.replay import replay
 from metainfer.pipeline.run import RunRequest, RunResult, run
 from metainfer.progress import Silent
 from tests.agents.handwritten import RMSNORM, SWIGLU, fenced
@@ -108,9 +109,22 @@ def test_the_engine_is_made_again_from_what_travels_with_it(work: Path, first: R
     engine = first.run_folder / "tiny-qwen3"
     assert differences(engine, regenerate(engine, work / "ckb")) == []
     unit = engine / "units" / "family.rmsnorm.py"
-    unit.write_text(unit.read_text() + "# by hand\n")
+    written = unit.read_text()
+    unit.write_text(written + "# by hand\n")
     changed = differences(engine, regenerate(engine, work / "ckb"))
+    unit.write_text(written)
     assert "manifest.json: differs from what the generator makes" in changed
+
+
+def test_the_transcript_alone_makes_the_engine_again(work: Path, first: RunResult) -> None:
+    assert first.run_folder is not None
+    assert replay(first.run_folder, "tiny-qwen3", work / "ckb") == []
+    transcript = first.run_folder / "transcript.jsonl"
+    said = transcript.read_text()
+    transcript.write_text(said.replace("torch.rsqrt(power", "torch.rsqrt(2 * power"))
+    complaints = replay(first.run_folder, "tiny-qwen3", work / "ckb")
+    transcript.write_text(said)
+    assert "units/family.rmsnorm.py: differs from what the generator makes" in complaints
 
 
 def test_the_same_inputs_again_ask_nobody(work: Path, first: RunResult) -> None:
