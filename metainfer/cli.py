@@ -34,6 +34,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command("run")(run.run)
+app.command("submit")(run.submit)
 app.command("demo")(run.demo)
 app.command("generate")(engine.generate)
 app.command("verify")(engine.verify)

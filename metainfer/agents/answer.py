@@ -32,12 +32,18 @@ def read_answer(reply: Reply, units: Sequence[UnitInterface]) -> Answer:
     code = _code(reply.text, [unit.name for unit in units])
     if code is None:
         return Answer(complaints=["the answer must hold exactly one ```python code block with the whole file"])
+    complaints = check_file(code, units)
+    return Answer("" if _parsed(code) is None else code, complaints)
+
+
+def check_file(code: str, units: Sequence[UnitInterface]) -> list[str]:
+    """What is wrong with the form of a file of units: it must be Python and define them as their interfaces say."""
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError) as error:
         line = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        return Answer(complaints=[f"the file is not Python{line}: {getattr(error, 'msg', error)}"])
-    return Answer(code, list(_interface_complaints(tree, units)))
+        return [f"the file is not Python{line}: {getattr(error, 'msg', error)}"]
+    return list(_interface_complaints(tree, units))
 
 
 def _code(text: str, units: Sequence[str]) -> str | None:
@@ -52,10 +58,16 @@ def _code(text: str, units: Sequence[str]) -> str | None:
     return None
 
 
-def _defined(text: str) -> set[str]:
+def _parsed(text: str) -> ast.Module | None:
     try:
-        tree = ast.parse(text)
+        return ast.parse(text)
     except (SyntaxError, ValueError):
+        return None
+
+
+def _defined(text: str) -> set[str]:
+    tree = _parsed(text)
+    if tree is None:
         return set()
     return {node.name for node in tree.body if isinstance(node, _Function | ast.ClassDef)}
 

@@ -181,6 +181,36 @@ def _shown(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def submit(
+    spec: SpecPath,
+    unit: Annotated[str, typer.Argument(help="A unit, e.g. RMSNorm; the file makes all units of its contract.")],
+    file: Annotated[Path, typer.Argument(help="A Python file, written elsewhere.")],
+    bench: Annotated[bool, typer.Option(help="Measure the engine, beside a peer.")] = True,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the gates' random inputs.")] = 0,
+    as_json: JsonOption = False,
+    forge: ForgeOption = None,
+) -> None:
+    """Put a unit that was written elsewhere through the same checks and gates, and propose the engine with it."""
+    from metainfer.forge.setup import open_forge
+    from metainfer.pipeline.run import RunRequest
+    from metainfer.pipeline.run import run as run_pipeline
+
+    workspace = Workspace.find()
+    request = RunRequest(
+        spec_path=spec,
+        repo_root=workspace.root,
+        state=workspace.state,
+        cache=cache_root(),
+        bench=bench,
+        seed=seed,
+        submitted={unit: file},
+    )
+    with make_reporter(as_json=as_json) as reporter:
+        result = run_pipeline(request, open_forge(workspace.root, forge), reporter)
+        reporter.result(describe(result), as_data(result))
+    raise typer.Exit(exit_code(result))
+
+
 def demo(
     spec: Annotated[Path, typer.Argument(help="The spec to run.")] = Path("specs/qwen2.5-coder-0.5b-cpu.yaml"),
     folder: Annotated[

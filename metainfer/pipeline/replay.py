@@ -28,9 +28,7 @@ def replay(run_folder: Path, engine: str, ckb_root: Path) -> list[str]:
     """
     engine_dir = run_folder / engine
     if read_manifest(engine_dir).agent is None:
-        raise InputError(
-            f"{run_folder.name}: no model took part in it; `metainfer verify` makes its engine again"
-        )
+        raise InputError(f"{run_folder.name}: no model took part in it; `metainfer verify` makes its engine again")
     return differences(engine_dir, regenerate(engine_dir, ckb_root, list(_written(run_folder, ckb_root))))
 
 

@@ -51,6 +51,8 @@ class RunRequest:
     """Where the model is, for specs whose units a model writes."""
     generation: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the spec's `generation` that this run sets otherwise."""
+    submitted: Mapping[str, Path] = field(default_factory=dict)
+    """Unit name to a file that somebody wrote, which makes all the units of that unit's contract."""
     proposals: Sequence[Path] = ()
     """Knowledge to propose beside the engine, for the next generation; this one does not rest on it."""
 
@@ -152,29 +154,39 @@ def _make(
 def _with_generation(prepared: Prepared, request: RunRequest) -> Prepared:
     """The same with the request's changes to `generation`, and with what a model is asked among the inputs."""
     from metainfer.pipeline.agents import agent_settings
+    from metainfer.pipeline.submitted import submitted_units
 
     spec = prepared.spec
     if request.generation:
         changed = Generation.model_validate(spec.generation.model_dump() | dict(request.generation))
         spec = spec.model_copy(update={"generation": changed})
+    overrides = {own.contract: own.digest for own in submitted_units(prepared.inputs, request.submitted)}
+    inputs = replace(prepared.inputs, spec=spec.resolved(), overrides=overrides)
     if spec.generation.backend != "agents":
-        return replace(prepared, spec=spec, inputs=replace(prepared.inputs, spec=spec.resolved()))
+        if overrides and request.allow_unsandboxed:
+            raise InputError("what was submitted runs in the sandbox or not at all; leave --allow-unsandboxed out")
+        return replace(prepared, spec=spec, inputs=inputs)
     if request.agents is None:
         raise InputError("a model is to write this engine; say where it is: --base-url http://HOST:PORT/v1")
     if request.allow_unsandboxed:
         raise InputError("what a model wrote runs in the sandbox or not at all; leave --allow-unsandboxed out")
-    agent = agent_settings(spec.generation)
-    return replace(prepared, spec=spec, inputs=replace(prepared.inputs, spec=spec.resolved(), agent=agent))
+    return replace(prepared, spec=spec, inputs=replace(inputs, agent=agent_settings(spec.generation)))
 
 
 def _generate(request: RunRequest, prepared: Prepared, log: RunLog, progress: Progress) -> GeneratedEngine:
-    if request.agents is None or prepared.inputs.agent is None:
-        return generate(prepared.inputs)
-    from metainfer.pipeline.agents import write_units
+    from metainfer.pipeline.submitted import require_good, submitted_units
     from metainfer.sandbox.sandbox import Sandbox
 
+    inputs = prepared.inputs
+    submitted = submitted_units(inputs, request.submitted)
+    if submitted:
+        require_good(inputs, submitted, request.state / "agents" / "kernels", Sandbox())
+    if request.agents is None or inputs.agent is None:
+        return generate(inputs, submitted)
+    from metainfer.pipeline.agents import write_units
+
     written = write_units(
-        prepared.inputs,
+        inputs,
         prepared.spec.generation,
         request.agents,
         folder=log.folder,
@@ -182,7 +194,9 @@ def _generate(request: RunRequest, prepared: Prepared, log: RunLog, progress: Pr
         sandbox=Sandbox(),
         progress=progress,
     )
-    return generate(prepared.inputs, written.units, agent=written.record)
+    taken = {own.contract for own in submitted}
+    others = [own for own in written.units if own.contract not in taken]
+    return generate(inputs, [*submitted, *others], agent=written.record)
 
 
 def _judge(

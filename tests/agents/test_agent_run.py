@@ -16,8 +16,9 @@ from metainfer.generate.regenerate import differences, regenerate
 from metainfer.pipeline.agents import AgentAccess
 from metainfer.pipeline.replay import replay
 from metainfer.pipeline.run import RunRequest, RunResult, run
+from metainfer.pipeline.submitted import SubmissionError
 from metainfer.progress import Silent
-from tests.agents.handwritten import RMSNORM, SWIGLU, fenced
+from tests.agents.handwritten import RMSNORM, RMSNORM_WITHOUT_EPS, SWIGLU, fenced
 from tests.agents.scripted_endpoint import Act, answers, fails, scripted
 
 ROOT = Path(__file__).parents[2]
@@ -134,3 +135,50 @@ def test_the_same_inputs_again_ask_nobody(work: Path, first: RunResult) -> None:
 def test_what_a_model_wrote_never_runs_without_the_sandbox(work: Path) -> None:
     with pytest.raises(InputError, match="sandbox or not at all"):
         run_with(work, fails(500), allow_unsandboxed=True)
+
+
+@pytest.mark.slow
+def test_a_unit_from_elsewhere_takes_the_same_path(work: Path, tmp_path: Path) -> None:
+    file = tmp_path / "norm.py"
+    file.write_text(RMSNORM, encoding="utf-8")
+    result = submit(work, {"RMSNorm": file})
+    assert result.status == "published"
+    assert result.manifest is not None
+    origins = {unit.name: unit.backend for unit in result.manifest.units}
+    assert (origins["RMSNorm"], origins["SwiGLU"]) == ("submitted", "specializer")
+    assert result.manifest.agent is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (RMSNORM_WITHOUT_EPS, "check_matches_float64"),
+        ("def RMSNorm(): pass", "must be a class"),
+        (RMSNORM + "\nimport os\n\n\nos.system('true')\n", "os.system"),
+    ],
+    ids=["subtly wrong", "another interface", "forbidden"],
+)
+def test_a_unit_from_elsewhere_that_does_not_hold_is_told_why(
+    work: Path, tmp_path: Path, text: str, words: str
+) -> None:
+    file = tmp_path / "norm.py"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(SubmissionError, match=words):
+        submit(work, {"RMSNorm": file})
+
+
+def test_a_unit_that_nobody_knows_is_refused_by_name(work: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no unit is called RmsNorm; there are .*RMSNorm"):
+        submit(work, {"RmsNorm": tmp_path / "x.py"})
+
+
+def submit(work: Path, files: dict[str, Path]) -> RunResult:
+    request = RunRequest(
+        spec_path=work / "specs" / "tiny-qwen2.yaml",
+        repo_root=work,
+        state=work / ".metainfer",
+        cache=work.parent / "cache",
+        bench=False,
+        submitted=files,
+    )
+    return run(request, open_forge(work), Silent())

@@ -14,7 +14,8 @@ import pytest
 from metainfer.sandbox import folders
 
 _WORKING = """
-import pathlib, sys
+import pathlib, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
 from metainfer.sandbox import Sandbox
 with Sandbox().room() as room, room.serve([room.python, "-c", "import time; time.sleep(60)"], port=8000):
     print("working", flush=True)
