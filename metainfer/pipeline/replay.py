@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -27,18 +27,21 @@ def replay(run_folder: Path, engine: str, ckb_root: Path) -> list[str]:
     Raises InputError if no model took part in the run, or its records do not fit together.
     """
     engine_dir = run_folder / engine
-    if read_manifest(engine_dir).agent is None:
+    agent = read_manifest(engine_dir).agent
+    if agent is None:
         raise InputError(f"{run_folder.name}: no model took part in it; `metainfer verify` makes its engine again")
-    return differences(engine_dir, regenerate(engine_dir, ckb_root, list(_written(run_folder, ckb_root))))
+    return differences(
+        engine_dir, regenerate(engine_dir, ckb_root, list(_written(run_folder, ckb_root, agent.fell_back)))
+    )
 
 
-def _written(run_folder: Path, ckb_root: Path) -> Iterator[WrittenUnits]:
-    """For each contract with an attempt that held, the code in the answer that it was."""
+def _written(run_folder: Path, ckb_root: Path, fell_back: Collection[str]) -> Iterator[WrittenUnits]:
+    """For each contract that stayed with an attempt that held, the code in the answer that it was."""
     turns = list(read_transcript(run_folder / TRANSCRIPT_NAME))
     contracts = KnowledgeBase.load(ckb_root).contracts
     for outcome in _outcomes(run_folder / OUTCOMES_NAME):
         held = next((attempt for attempt in outcome.attempts if attempt.passed), None)
-        if held is not None:
+        if held is not None and outcome.contract not in fell_back:
             answer = read_answer(_reply(turns, outcome.contract, held), contracts[outcome.contract].units)
             yield WrittenUnits(outcome.contract, with_newline(answer.code), "agents")
 

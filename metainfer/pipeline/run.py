@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from metainfer.errors import InputError
 from metainfer.files import pretty_json, write_atomic
 from metainfer.generate.manifest import EVIDENCE_NAME, Manifest
-from metainfer.generate.specializer import GeneratedEngine, generate
+from metainfer.generate.specializer import generate
+from metainfer.pipeline.blame import Candidate, assemble_what_fits, find_culprit
 from metainfer.pipeline.knowledge import export_knowledge
 from metainfer.pipeline.performance import performance_report
 from metainfer.pipeline.prepare import Prepared, prepare
@@ -116,12 +118,22 @@ def _make(
     inputs = prepared.inputs
     with log.step("generate"):
         progress.start("generate")
-        engine = _generate(request, prepared, log, progress)
+        candidate = _generate(request, prepared, log, progress)
         engine_dir = log.folder / inputs.name
+        engine = candidate.engine
         engine.write(engine_dir)
         progress.done("generate", f"{engine.manifest.code_lines} lines of code, {len(engine.manifest.units)} units")
     gates = _judge(request, prepared, engine_dir, log, progress)
     red = [report for report in gates if not report.passed]
+    while red and prepared.spec.generation.fallback == "exemplar":
+        lighter = _without_culprit(request, prepared, candidate, red[0], log, progress)
+        if lighter is None:
+            break
+        candidate, engine = lighter, lighter.engine
+        shutil.rmtree(engine_dir)
+        engine.write(engine_dir)
+        gates = _judge(request, prepared, engine_dir, log, progress)
+        red = [report for report in gates if not report.passed]
     bench = None
     if not red and request.bench:
         bench = _measure(request, prepared, engine_dir, log, progress)
@@ -173,7 +185,7 @@ def _with_generation(prepared: Prepared, request: RunRequest) -> Prepared:
     return replace(prepared, spec=spec, inputs=replace(inputs, agent=agent_settings(spec.generation)))
 
 
-def _generate(request: RunRequest, prepared: Prepared, log: RunLog, progress: Progress) -> GeneratedEngine:
+def _generate(request: RunRequest, prepared: Prepared, log: RunLog, progress: Progress) -> Candidate:
     from metainfer.pipeline.submitted import require_good, submitted_units
     from metainfer.sandbox.sandbox import Sandbox
 
@@ -182,10 +194,10 @@ def _generate(request: RunRequest, prepared: Prepared, log: RunLog, progress: Pr
     if submitted:
         require_good(inputs, submitted, request.state / "agents" / "kernels", Sandbox())
     if request.agents is None or inputs.agent is None:
-        return generate(inputs, submitted)
+        return Candidate(generate(inputs, submitted), tuple(submitted))
     from metainfer.pipeline.agents import write_units
 
-    written = write_units(
+    made = write_units(
         inputs,
         prepared.spec.generation,
         request.agents,
@@ -194,9 +206,37 @@ def _generate(request: RunRequest, prepared: Prepared, log: RunLog, progress: Pr
         sandbox=Sandbox(),
         progress=progress,
     )
-    taken = {own.contract for own in submitted}
-    others = [own for own in written.units if own.contract not in taken]
-    return generate(inputs, [*submitted, *others], agent=written.record)
+    return assemble_what_fits(inputs, submitted, made.units, made.record)
+
+
+def _without_culprit(
+    request: RunRequest, prepared: Prepared, candidate: Candidate, red: GateReport, log: RunLog, progress: Progress
+) -> Candidate | None:
+    """The candidate without the written units that make a gate red; None if no model wrote such."""
+    from metainfer.gates.runner import run_gates
+    from metainfer.sandbox.sandbox import Sandbox
+
+    def rerun(folder: Path, gate: str) -> GateReport:
+        [report] = run_gates(
+            folder,
+            spec=prepared.spec,
+            model=prepared.model,
+            ckb_root=prepared.inputs.ckb_root,
+            sandbox=Sandbox(),
+            progress=progress,
+            seed=request.seed,
+            gates=[gate],
+            mypy_cache=request.state / "mypy",
+        )
+        return report
+
+    if candidate.agent is None or not candidate.written:
+        return None
+    with log.step(f"blame for {red.gate}") as step:
+        culprit = find_culprit(candidate, prepared.inputs, red, rerun)
+        step.message = f"{culprit} falls back to its exemplar" if culprit else "no written units by themselves"
+        progress.note(f"red at {red.gate}: {step.message}")
+    return candidate.without(culprit, prepared.inputs) if culprit else None
 
 
 def _judge(

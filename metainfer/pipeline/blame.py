@@ -1,0 +1,81 @@
+"""Whose fault is a red gate? Units that held alone may break the whole; each is tried with its exemplar instead."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from metainfer.generate.assemble import AssemblyError
+from metainfer.generate.blueprint import UNIT_MODULES
+from metainfer.generate.manifest import AgentRecord
+from metainfer.generate.specializer import GeneratedEngine, generate
+from metainfer.generate.written import WrittenUnits
+
+if TYPE_CHECKING:
+    from metainfer.gates.report import GateReport
+    from metainfer.generate.inputs import EngineInputs
+
+Rerun = Callable[[Path, str], "GateReport"]
+"""Runs one gate, by name, on an engine's folder."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An engine and what in it was written, by a model or by others."""
+
+    engine: GeneratedEngine
+    written: tuple[WrittenUnits, ...] = ()
+    agent: AgentRecord | None = None
+
+    def without(self, contract: str, inputs: EngineInputs) -> Candidate:
+        """The same with the exemplar of a contract whose units a model wrote, and the record saying so."""
+        kept = tuple(own for own in self.written if own.contract != contract)
+        agent = self.agent and self.agent.model_copy(update={"fell_back": (*self.agent.fell_back, contract)})
+        return Candidate(generate(inputs, kept, agent=agent), kept, agent)
+
+
+def assemble_what_fits(
+    inputs: EngineInputs, submitted: Sequence[WrittenUnits], made: Sequence[WrittenUnits], agent: AgentRecord
+) -> Candidate:
+    """The engine with everything that was written and fits together; of two that clash the later one falls back.
+
+    Files that were judged one by one may define the same private name. Raises AssemblyError for what was submitted.
+    """
+    candidate = Candidate(generate(inputs, submitted, agent=agent), tuple(submitted), agent)
+    taken = {own.contract for own in submitted}
+    for own in made:
+        if own.contract in taken:
+            continue
+        written = (*candidate.written, own)
+        try:
+            candidate = Candidate(generate(inputs, written, agent=candidate.agent), written, candidate.agent)
+        except AssemblyError:
+            candidate = replace(candidate, written=written).without(own.contract, inputs)
+    return candidate
+
+
+def find_culprit(candidate: Candidate, inputs: EngineInputs, red: GateReport, rerun: Rerun) -> str | None:
+    """The first contract written by a model whose exemplar, in its place, turns the gate green. None if there is none.
+
+    Those that the gate's findings name are tried first.
+    """
+    contracts = [own.contract for own in candidate.written if own.backend == "agents"]
+    for contract in sorted(contracts, key=lambda contract: not _is_named(contract, inputs, red)):
+        with tempfile.TemporaryDirectory(prefix="metainfer-blame-") as scratch:
+            folder = Path(scratch, inputs.name)
+            candidate.without(contract, inputs).engine.write(folder)
+            if rerun(folder, red.gate).passed:
+                return contract
+    return None
+
+
+def _is_named(contract: str, inputs: EngineInputs, red: GateReport) -> bool:
+    """Whether a finding is about the contract, or about the module that its units stand in."""
+    modules: Sequence[str] = [UNIT_MODULES[unit] for unit, own in inputs.routing.by_unit.items() if own.id == contract]
+    return any(
+        finding.where == contract or any(f"/{module}.py" in finding.where for module in modules)
+        for finding in red.findings
+    )
