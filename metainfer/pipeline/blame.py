@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metainfer.generate.assemble import AssemblyError
-from metainfer.generate.blueprint import UNIT_MODULES
 from metainfer.generate.manifest import AgentRecord
 from metainfer.generate.specializer import GeneratedEngine, generate
 from metainfer.generate.written import WrittenUnits
@@ -63,7 +63,8 @@ def find_culprit(candidate: Candidate, inputs: EngineInputs, red: GateReport, re
     Those that the gate's findings name are tried first.
     """
     contracts = [own.contract for own in candidate.written if own.backend == "agents"]
-    for contract in sorted(contracts, key=lambda contract: not _is_named(contract, inputs, red)):
+    named = _named(candidate.engine, inputs, red)
+    for contract in sorted(contracts, key=lambda contract: contract not in named):
         with tempfile.TemporaryDirectory(prefix="metainfer-blame-") as scratch:
             folder = Path(scratch, inputs.name)
             candidate.without(contract, inputs).engine.write(folder)
@@ -72,10 +73,22 @@ def find_culprit(candidate: Candidate, inputs: EngineInputs, red: GateReport, re
     return None
 
 
-def _is_named(contract: str, inputs: EngineInputs, red: GateReport) -> bool:
-    """Whether a finding is about the contract, or about the module that its units stand in."""
-    modules: Sequence[str] = [UNIT_MODULES[unit] for unit, own in inputs.routing.by_unit.items() if own.id == contract]
-    return any(
-        finding.where == contract or any(f"/{module}.py" in finding.where for module in modules)
-        for finding in red.findings
-    )
+def _named(engine: GeneratedEngine, inputs: EngineInputs, red: GateReport) -> set[str]:
+    """Contracts that findings name, by id or by a line within one of their units."""
+    found = {finding.where for finding in red.findings}
+    for finding in red.findings:
+        file, _, line = finding.where.rpartition(":")
+        if file in engine.files and file.endswith(".py") and line.isdigit():
+            unit = _definition_at(engine.files[file].decode(), int(line))
+            contract = inputs.routing.by_unit.get(unit)
+            found |= {contract.id} if contract else set()
+    return found
+
+
+def _definition_at(text: str, line: int) -> str:
+    """Name of the function or class at the top of a module that a line belongs to; empty if it belongs to none."""
+    for node in ast.parse(text).body:
+        named = isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if named and node.lineno <= line <= (node.end_lineno or node.lineno):
+            return str(getattr(node, "name", ""))
+    return ""
