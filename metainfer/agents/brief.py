@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from metainfer.generate.constants import Constant
 
 PROMPTS = Path(__file__).parent / "prompts"
-PROMPT_VERSION = 1
+PROMPT_VERSION = 2
 """Of all prompt files; part of an engine's inputs."""
 
 
@@ -70,6 +70,11 @@ def implementer_prompt(brief: Brief) -> tuple[Message, ...]:
         Message(role="system", content=_render("implementer.system.md.j2", brief)),
         Message(role="user", content=_render("implementer.task.md.j2", brief)),
     )
+
+
+def task_and_rules(brief: Brief) -> tuple[str, str]:
+    """The same for somebody who puts the file where it belongs, and not into an answer."""
+    return _render("implementer.task.md.j2", brief), _render("rules.md.j2", brief)
 
 
 def feedback_prompt(brief: Brief, findings: Sequence[str]) -> Message:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from metainfer.agents.brief import Brief, implementer_prompt
+from metainfer.agents.brief import Brief, task_and_rules
 
 MAX_SKILL_BYTES = 24_000
 """Of one SKILL.md: an agent loads it whole, beside its own work."""
@@ -41,12 +41,18 @@ def skill_of(brief: Brief, engine: str, spec_path: str) -> Skill:
             f"Use it when asked to implement, repair or speed up {units}."
         ),
     }
-    rules, task = (message.content for message in implementer_prompt(brief))
-    body = (
-        f"# {brief.contract.title}\n\n{rules}\n\nPut the file's code into `unit.py` instead of a code block, then run "
-        f"`scripts/submit.sh unit.py` in the repository. It judges the file by checks that you do not see, and says "
-        f"what does not hold, with figures. Repair the cause of each finding, and submit again.\n\n{task}\n"
-    )
+    task, rules = task_and_rules(brief)
+    body = f"""# {brief.contract.title}
+
+Write one Python file that holds {units} for the inference engine {engine}, then run, at the root of the engine's
+repository, the `scripts/submit.sh` of this skill with the file. It judges the file by checks that you do not see and says
+what does not hold, with figures: repair the cause of each finding and submit again. Every submission stands for itself;
+to propose several files at once, give all of them in one command (`metainfer submit --help`).
+
+{rules}
+
+{task}
+"""
     script = (
         "#!/bin/sh\n# Judges a file of units, and proposes the engine with it if all gates pass.\n"
         f'exec metainfer submit {shlex.quote(spec_path)} {brief.units[0]} "${{1:?the file}}"\n'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -185,6 +186,9 @@ def submit(
     spec: SpecPath,
     unit: Annotated[str, typer.Argument(help="A unit, e.g. RMSNorm; the file makes all units of its contract.")],
     file: Annotated[Path, typer.Argument(help="A Python file, written elsewhere.")],
+    also: Annotated[
+        list[str] | None, typer.Option(metavar="UNIT=FILE", help="Another one in the same engine; repeatable.")
+    ] = None,
     bench: Annotated[bool, typer.Option(help="Measure the engine, beside a peer.")] = True,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the gates' random inputs.")] = 0,
     as_json: JsonOption = False,
@@ -203,12 +207,22 @@ def submit(
         cache=cache_root(),
         bench=bench,
         seed=seed,
-        submitted={unit: file},
+        submitted={unit: file} | _more_files(also or ()),
     )
     with make_reporter(as_json=as_json) as reporter:
         result = run_pipeline(request, open_forge(workspace.root, forge), reporter)
         reporter.result(describe(result), as_data(result))
     raise typer.Exit(exit_code(result))
+
+
+def _more_files(also: Sequence[str]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for text in also:
+        unit, equals, file = text.partition("=")
+        if not equals or not unit or not file or unit in found:
+            raise InputError(f"--also {text!r}: write UNIT=FILE, each unit once")
+        found[unit] = Path(file)
+    return found
 
 
 def demo(
