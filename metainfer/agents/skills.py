@@ -45,8 +45,8 @@ def skill_of(brief: Brief, engine: str, spec_path: str) -> Skill:
     body = f"""# {brief.contract.title}
 
 Write one Python file that holds {units} for the inference engine {engine}, then run, at the root of the engine's
-repository, the `scripts/submit.sh` of this skill with the file. It judges the file by checks that you do not see and says
-what does not hold, with figures: repair the cause of each finding and submit again. Every submission stands for itself;
+repository, the `scripts/submit.sh` of this skill with the file. It judges the file by checks that you do not see and
+says what does not hold, with figures: repair each cause and submit again. Every submission stands for itself;
 to propose several files at once, give all of them in one command (`metainfer submit --help`).
 
 {rules}
