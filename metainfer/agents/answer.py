@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from metainfer.agents.messages import Reply
     from metainfer.ckb.models import UnitInterface
 
-_FENCE = re.compile(r"^[ ]{0,3}(`{3,}|~{3,})[ ]*([\w+-]*)[^\n]*\n(.*?)^[ ]{0,3}\1[ ]*$", re.MULTILINE | re.DOTALL)
-_OPEN_FENCE = re.compile(r"^[ ]{0,3}`{3,}", re.MULTILINE)
+_FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})(.*)")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -29,7 +28,8 @@ def read_answer(reply: Reply, units: Sequence[UnitInterface]) -> Answer:
     """Take the code out of an answer and hold it against the interface."""
     if reply.is_cut_off:
         return Answer(complaints=["the answer was cut off at its limit before the file ended; write a shorter file"])
-    code = _code(reply.text, [unit.name for unit in units])
+    text = reply.text.replace("\r\n", "\n").replace("\r", "\n")
+    code = _code(text, [unit.name for unit in units])
     if code is None:
         return Answer(complaints=["the answer must hold exactly one ```python code block with the whole file"])
     complaints = check_file(code, units)
@@ -40,6 +40,8 @@ def check_file(code: str, units: Sequence[UnitInterface]) -> list[str]:
     """What is wrong with the form of a file of units: it must be Python and define them as their interfaces say."""
     try:
         tree = ast.parse(code)
+    except (RecursionError, MemoryError):
+        return ["the file nests too deeply to be read"]
     except (SyntaxError, ValueError) as error:
         line = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         return [f"the file is not Python{line}: {getattr(error, 'msg', error)}"]
@@ -48,20 +50,37 @@ def check_file(code: str, units: Sequence[UnitInterface]) -> list[str]:
 
 def _code(text: str, units: Sequence[str]) -> str | None:
     """The one block that defines all units; the only block; or the whole text if it is nothing but code."""
-    blocks = [match[3] for match in _FENCE.finditer(text)]
+    blocks, is_open = _blocks(text)
     whole = [block for block in blocks if set(units) <= _defined(block)]
     chosen = whole or blocks
     if len(chosen) == 1:
         return chosen[0]
-    if not blocks and not _OPEN_FENCE.search(text) and set(units) <= _defined(text):
+    if not blocks and not is_open and set(units) <= _defined(text):
         return text
     return None
+
+
+def _blocks(text: str) -> tuple[list[str], bool]:
+    """The fenced blocks of a text, and whether a last one was never closed. Each line is looked at once."""
+    blocks: list[str] = []
+    fence, lines = "", list[str]()
+    for line in text.split("\n"):
+        match = _FENCE.fullmatch(line.rstrip())
+        if not fence:
+            fence = match[1] if match else ""
+            lines = []
+        elif match and match[1].startswith(fence) and not match[2].strip():
+            blocks.append("".join(f"{one}\n" for one in lines))
+            fence = ""
+        else:
+            lines.append(line)
+    return blocks, bool(fence)
 
 
 def _parsed(text: str) -> ast.Module | None:
     try:
         return ast.parse(text)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from metainfer.agents.lines import append_line, drop_torn_line
 from metainfer.agents.messages import Usage
@@ -36,8 +36,8 @@ class _Model(BaseModel):
 class Price(_Model):
     """US dollars per million tokens."""
 
-    input_usd: float
-    output_usd: float
+    input_usd: float = Field(ge=0, allow_inf_nan=False)
+    output_usd: float = Field(ge=0, allow_inf_nan=False)
 
     def of(self, prompt_tokens: int, completion_tokens: int) -> float:
         """US dollars."""

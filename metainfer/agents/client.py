@@ -32,6 +32,10 @@ class EndpointError(MachineError):
     """The endpoint cannot be used: it refuses, or it fails again and again. The message says which and where."""
 
 
+class AnswerError(EndpointError):
+    """The endpoint works, but this answer cannot be used: a flood, a filter. Another question may fare better."""
+
+
 class _TransientError(Exception):
     """May go better the next time; `usage` is what it may have cost."""
 
@@ -42,7 +46,7 @@ class _TransientError(Exception):
 
 
 class _FinalError(Exception):
-    """Would fail again."""
+    """Would fail again. With `usage`, an answer came and was paid for."""
 
     def __init__(self, message: str, usage: Usage | None = None) -> None:
         super().__init__(message)
@@ -117,7 +121,9 @@ class ChatClient:
                 reply = await self._persist(request, purpose)
         except (_TransientError, _FinalError) as error:
             self._note(purpose, request, began, error=str(error))
-            raise EndpointError(f"{self.endpoint.base_url}: {error}") from error
+            is_answer = isinstance(error, _FinalError) and error.usage is not None
+            kind = AnswerError if is_answer else EndpointError
+            raise kind(f"{self.endpoint.base_url}: {error}") from error
         except Exception as error:
             self._note(purpose, request, began, error=f"{type(error).__name__}: {error}")
             raise

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from metainfer.agents.answer import read_answer
 from metainfer.agents.brief import Brief, feedback_prompt, implementer_prompt
 from metainfer.agents.budget import BudgetError, Purpose
-from metainfer.agents.client import ChatClient
+from metainfer.agents.client import AnswerError, ChatClient
 from metainfer.agents.messages import ChatRequest, Message
 
 Judge = Callable[[Brief, str], Awaitable[Sequence[str]]]
@@ -62,7 +62,8 @@ class Outcome:
 async def implement(brief: Brief, client: ChatClient, model: str, judge: Judge, effort: Effort) -> Outcome:
     """Ask until an answer passes, or the effort or its budget is used up.
 
-    A budget of this contract that is used up ends the contract, in `Outcome.stopped`; every other error is raised.
+    A budget that is used up, or an answer that cannot be used, ends the contract in `Outcome.stopped`; every other
+    error is raised.
     """
     outcome = Outcome(brief.contract.id)
     try:
@@ -71,7 +72,7 @@ async def implement(brief: Brief, client: ChatClient, model: str, judge: Judge, 
             if outcome.code is not None:
                 break
             await _converse(brief, client, model, judge, effort, outcome, sample=sample, rounds=0)
-    except BudgetError as error:
+    except (BudgetError, AnswerError) as error:
         outcome.stopped = str(error)
     return outcome
 

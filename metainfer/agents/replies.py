@@ -20,7 +20,7 @@ class ReplyStore:
         """The kept reply. A file that is damaged counts as absent: asking again costs less than stopping."""
         try:
             return Reply.model_validate_json(self._file(request).read_bytes())
-        except (FileNotFoundError, ValidationError):
+        except (OSError, ValidationError):
             return None
 
     def put(self, request: ChatRequest, reply: Reply) -> None:

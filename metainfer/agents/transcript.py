@@ -20,12 +20,15 @@ MAX_FILE_BYTES = 256 << 20
 _SECRETS = re.compile(
     r"""
     \b(?: sk-[A-Za-z0-9_-]{16,} | gh[pousr]_[A-Za-z0-9]{30,} | github_pat_\w{30,} | hf_[A-Za-z0-9]{30,}
+        | glpat-[\w-]{20,} | npm_[A-Za-z0-9]{36} | [sr]k_live_[A-Za-z0-9]{16,} | AIza[\w-]{35} | xapp-[\w-]{20,}
         | AKIA[A-Z0-9]{16} | xox[abpr]-[A-Za-z0-9-]{10,} | eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{10,} )
     | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----.*?-----END[ ][A-Z ]*PRIVATE[ ]KEY-----
     """,
     re.VERBOSE | re.DOTALL,
 )
 _REDACTED = "[redacted]"
+_SHORTEST_SECRET = 8
+"""What is shorter is a stand-in for a local endpoint, such as `none`, and a word of many texts."""
 
 
 class Turn(BaseModel):
@@ -68,7 +71,10 @@ def read_transcript(file: Path) -> Iterator[Turn]:
     """Every turn. InputError names a line that is none."""
     if not file.exists():
         raise InputError(f"{file}: there is no transcript")
-    *lines, _torn = file.read_bytes().split(b"\n")
+    try:
+        *lines, _torn = file.read_bytes().split(b"\n")
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}") from error
     for number, line in enumerate(lines, start=1):
         try:
             yield Turn.model_validate_json(line)
@@ -79,5 +85,6 @@ def read_transcript(file: Path) -> Iterator[Turn]:
 def redact(text: str, secrets: Sequence[str] = ()) -> str:
     """`text` without the given secrets and without what has the shape of a key."""
     for secret in secrets:
-        text = text.replace(secret, _REDACTED)
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, _REDACTED)
     return _SECRETS.sub(_REDACTED, text)

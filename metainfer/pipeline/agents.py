@@ -181,8 +181,8 @@ def _exemplars(inputs: EngineInputs, contract_id: str, facts: Mapping[str, Any])
 
 
 def with_newline(code: str | None) -> str:
-    """A file's text as it is kept."""
-    text = code or ""
+    """A file's text as it is kept: lines that end alike, the last one too."""
+    text = (code or "").replace("\r\n", "\n").replace("\r", "\n")
     return text if text.endswith("\n") else f"{text}\n"
 
 

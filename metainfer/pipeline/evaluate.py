@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from metainfer.agents.answer import read_answer
 from metainfer.agents.brief import Brief, feedback_prompt, implementer_prompt
 from metainfer.agents.budget import BudgetError, Ledger, Limits, Purpose
-from metainfer.agents.client import ChatClient, Endpoint
+from metainfer.agents.client import AnswerError, ChatClient, Endpoint
 from metainfer.agents.implementer import bounded
 from metainfer.agents.messages import ChatRequest, Message
 from metainfer.agents.replies import ReplyStore
@@ -147,6 +147,10 @@ async def _all_samples(
         except BudgetError as error:
             stopped.append(str(error))
             return
+        except AnswerError as error:
+            sample = Sample(
+                contract=contract, sample=number, passed_at=None, rounds=0, tokens=0, finding=str(error)[:300]
+            )
         done.append(sample)
         verdict = "holds" if sample.passed_at is not None else f"does not hold: {sample.finding[:120]}"
         progress.note(f"{contract} #{number}: {verdict}")

@@ -41,6 +41,8 @@ def _written(run_folder: Path, ckb_root: Path, fell_back: Collection[str]) -> It
     contracts = KnowledgeBase.load(ckb_root).contracts
     for outcome in _outcomes(run_folder / OUTCOMES_NAME):
         held = next((attempt for attempt in outcome.attempts if attempt.passed), None)
+        if outcome.contract not in contracts:
+            raise InputError(f"{run_folder / OUTCOMES_NAME}: there is no contract {outcome.contract!r}")
         if held is not None and outcome.contract not in fell_back:
             answer = read_answer(_reply(turns, outcome.contract, held), contracts[outcome.contract].units)
             yield WrittenUnits(outcome.contract, with_newline(answer.code), "agents")

@@ -10,6 +10,7 @@ from metainfer.agents.answer import check_file
 from metainfer.errors import ExitCode, InputError, MetainferError
 from metainfer.files import read_regular
 from metainfer.generate.written import WrittenUnits
+from metainfer.pipeline.agents import with_newline
 from metainfer.pipeline.unit_judge import UnitJudge
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def submitted_units(inputs: EngineInputs, files: Mapping[str, Path]) -> list[Wri
             raise InputError(f"{path}: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise InputError(f"{path}: not UTF-8") from error
-        found[contract.id] = WrittenUnits(contract.id, text if text.endswith("\n") else f"{text}\n", "submitted")
+        found[contract.id] = WrittenUnits(contract.id, with_newline(text), "submitted")
     return list(found.values())
 
 

@@ -18,6 +18,7 @@ from metainfer.gates.static import static_gate
 from metainfer.gates.unit import unit_gate
 from metainfer.generate.assemble import AssemblyError, undefined_names
 from metainfer.generate.blueprint import UNIT_MODULES
+from metainfer.generate.folding import FoldError
 from metainfer.generate.inputs import EngineInputs
 from metainfer.generate.specializer import generate
 from metainfer.generate.written import WrittenUnits
@@ -47,13 +48,15 @@ class UnitJudge:
 
     def judge(self, contract: str, code: str) -> list[str]:
         """The same, waiting: assembly, then the static rules, then the contract's checks on fresh inputs."""
-        if unknown := undefined_names(code):
-            return [f"{name}; the file must import or define all that it uses" for name in unknown]
         written = WrittenUnits(contract, code if code.endswith("\n") else f"{code}\n", "agents")
         try:
+            if unknown := undefined_names(code):
+                return [f"{name}; the file must import or define all that it uses" for name in unknown]
             engine = generate(self.inputs, [written])
-        except AssemblyError as error:
+        except (AssemblyError, FoldError) as error:
             return [str(error).replace(written.path, "the file")]
+        except (RecursionError, MemoryError):
+            return ["the file nests too deeply to be read"]
         with tempfile.TemporaryDirectory(prefix="metainfer-units-") as scratch:
             folder = Path(scratch, self.inputs.name)
             engine.write(folder)

@@ -143,8 +143,9 @@ GOOD = "def f(a: int, *, b: int) -> int:\n    return a\n"
         f"First a sketch:\n```python\nx = 1\n```\n```python\n{GOOD}```",
         GOOD,
         f"````python\n{GOOD}````",
+        f"```python\n{GOOD}```".replace("\n", "\r\n"),
     ],
-    ids=["plain", "with words", "tildes", "beside a shell block", "beside a sketch", "bare", "four ticks"],
+    ids=["plain", "with words", "tildes", "beside a shell block", "beside a sketch", "bare", "four ticks", "CRLF"],
 )
 def test_the_file_is_found_however_it_is_wrapped(text: str) -> None:
     answer = read_answer(reply(text), F)
@@ -162,11 +163,17 @@ def test_the_file_is_found_however_it_is_wrapped(text: str) -> None:
         ("```python\ndef f(a, b): pass\n```", r"f must take (a, *, b), not (a, b)"),
         ("```python\ndef f(a, *, b) -> int\n```", "not Python in line 1"),
         ("```python\nx = '\0'\n```", "not Python"),
+        (f"```python\nx = {'-' * 100_000}1\ndef f(a, *, b): pass\n```", "nests too deeply"),
     ],
 )
 def test_what_is_wrong_with_the_form_is_said(text: str, complaint: str) -> None:
     answer = read_answer(reply(text), F)
     assert complaint in answer.complaints[0]
+
+
+def test_an_answer_of_nothing_but_fences_is_read_at_once() -> None:
+    answer = read_answer(reply("```python\n" * 100_000), F)
+    assert "exactly one" in answer.complaints[0]
 
 
 def test_an_answer_that_was_cut_off_is_never_taken() -> None:

@@ -63,6 +63,12 @@ def test_wall_time_goes_on_where_an_earlier_process_stopped(tmp_path: Path) -> N
         later.book(UNIT, 1, 1)
 
 
+@pytest.mark.parametrize("figure", [-1.0, float("nan"), float("inf")])
+def test_a_price_that_is_none_is_refused(figure: float) -> None:
+    with pytest.raises(ValueError, match="input_usd"):
+        Price(input_usd=figure, output_usd=1.0)
+
+
 def test_dollars_without_a_price_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="price"):
         Ledger(tmp_path / "l", Limits(usd=1.0))

@@ -37,6 +37,10 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
         "github_pat_" + "a1" * 20,
         "hf_" + "aB3" * 12,
         "AKIA" + "ABCDEFGH12345678",
+        "glpat-" + "a1B2" * 5,
+        "npm_" + "a1B2" * 9,
+        "sk_live_" + "a1B2" * 6,
+        "AIza" + "a1B2_" * 7,
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdefghijkl",
         "-----BEGIN RSA PRIVATE KEY-----\nMIIB\nabc\n-----END RSA PRIVATE KEY-----",
     ],
@@ -54,6 +58,14 @@ def test_a_given_secret_is_left_out_in_every_spelling(tmp_path: Path) -> None:
     [kept] = read_transcript(tmp_path / "t")
     assert kept.reply is not None
     assert kept.reply.text == "it is [redacted]."
+
+
+@pytest.mark.parametrize("stand_in", ["", "e", "none", "token"])
+def test_a_stand_in_for_a_key_changes_nothing(tmp_path: Path, stand_in: str) -> None:
+    Transcript(tmp_path / "t", [stand_in]).add(turn("one token, none else"))
+    [kept] = read_transcript(tmp_path / "t")
+    assert kept == turn("one token, none else")
+    assert redact("refused", [stand_in]) == "refused"
 
 
 def test_code_is_not_taken_for_a_secret() -> None:

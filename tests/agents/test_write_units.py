@@ -99,12 +99,22 @@ def test_a_second_run_pays_nothing(inputs: EngineInputs, tmp_path: Path) -> None
         ("I would rather not.", "exactly one"),
         (fenced("class RMSNorm:\n    pass"), "RMSNorm.__init__ is missing"),
         (fenced("class RMSNorm(:"), "not Python in line 1"),
+        (fenced(RMSNORM.replace("power = ", "S = x\n        power = ")), "may only decide"),
         (fenced(RMSNORM.replace("torch.mean(", "F.mean(")), "line 16: Undefined name `F`"),
         (fenced("import os\n" + RMSNORM + "\nos.system('true')"), "os.system"),
         (fenced(RMSNORM + "\n\ndef extra() -> None:\n    pass"), "extra is public"),
         (fenced(RMSNORM.replace("self._eps = eps", "self._eps = 1e-6")), "check_matches_float64|RMS_NORM_EPS|eps"),
     ],
-    ids=["no code", "no methods", "no Python", "a neighbour's import", "forbidden", "public", "typed in"],
+    ids=[
+        "no code",
+        "no methods",
+        "no Python",
+        "a reserved name",
+        "a neighbour's import",
+        "forbidden",
+        "public",
+        "typed in",
+    ],
 )
 def test_what_does_not_hold_falls_back_and_says_why(
     inputs: EngineInputs, tmp_path: Path, answer: str, finding: str
@@ -128,6 +138,12 @@ def test_fresh_attempts_follow_when_repair_does_not_help(inputs: EngineInputs, t
     assert [(a.round, a.sample, a.passed) for a in written.outcomes[0].attempts] == [
         (0, 0, False), (1, 0, False), (0, 1, True),
     ]  # fmt: skip
+
+
+def test_an_answer_that_a_filter_ends_is_one_contracts_matter(inputs: EngineInputs, tmp_path: Path) -> None:
+    written = write(inputs, tmp_path, says("x", finish="content_filter"))
+    assert written.units == []
+    assert "content_filter" in written.outcomes[0].stopped
 
 
 def test_without_a_fallback_the_contracts_are_named(inputs: EngineInputs, tmp_path: Path) -> None:
