@@ -6,8 +6,10 @@ cost, so a resumed run never spends more than its budget, whatever became of the
 
 from __future__ import annotations
 
+import fcntl
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Literal
@@ -75,7 +77,7 @@ class Entry(_Model):
 
 
 class Ledger:
-    """One run's spending, in `file`. Calls may be booked from several tasks or threads."""
+    """The spending on one engine's inputs, in `file`. Tasks, threads and processes may book at once."""
 
     def __init__(
         self,
@@ -97,12 +99,11 @@ class Ledger:
         self.stop_file = stop_file
         self._clock = clock
         self._began = clock()
-        self._lock = Lock()
+        self._threads = Lock()
         self._calls: dict[int, Entry] = {}
         file.parent.mkdir(parents=True, exist_ok=True)
-        drop_torn_line(file)
-        for entry in read_ledger(file):
-            self._calls[entry.call] = entry
+        with self._alone():
+            pass
         self._earlier_s = max((entry.seconds for entry in self._calls.values()), default=0.0)
 
     @property
@@ -129,7 +130,7 @@ class Ledger:
 
     def book(self, purpose: Purpose, prompt_tokens: int, max_tokens: int) -> int:
         """Set the most that a call may cost aside; returns its number. BudgetError or StoppedError if it may not be."""
-        with self._lock:
+        with self._alone():
             if self.stop_file is not None and self.stop_file.exists():
                 raise StoppedError(f"{self.stop_file} is there, so no model is called; remove it to go on")
             most = Entry(
@@ -147,12 +148,21 @@ class Ledger:
 
     def settle(self, call: int, usage: Usage | None, outcome: str) -> None:
         """Book what a call did cost; no usage is a call that was never served."""
-        with self._lock:
+        with self._alone():
             booked = self._calls[call]
             usage = usage or Usage(prompt_tokens=0, completion_tokens=0)
             usd = self.price.of(usage.prompt_tokens, usage.completion_tokens)
             update = {"event": "settled", "usd": usd, "tokens": usage.total, "outcome": outcome}
             self._write(booked.model_copy(update=update | {"seconds": self.wall_s}))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the file against other threads and processes, and know what they have booked meanwhile."""
+        with self._threads, self.file.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            drop_torn_line(self.file)
+            self._calls = {entry.call: entry for entry in read_ledger(self.file)}
+            yield
 
     def _require(self, limits: Limits, spent: Entry, most: Entry, whose: str) -> None:
         for name, limit, used, more in (

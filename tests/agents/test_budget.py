@@ -43,6 +43,16 @@ def test_a_call_in_flight_when_the_process_died_stays_booked(tmp_path: Path) -> 
         again.book(UNIT, 10, 100)
 
 
+def test_two_runs_at_once_share_one_budget(tmp_path: Path) -> None:
+    one, other = ledger(tmp_path / "l", Limits(tokens=200)), ledger(tmp_path / "l", Limits(tokens=200))
+    first = one.book(UNIT, 10, 100)
+    with pytest.raises(BudgetError, match="110 tokens of 200"):
+        other.book(UNIT, 10, 100)
+    one.settle(first, Usage(prompt_tokens=10, completion_tokens=1), "stop")
+    assert other.book(UNIT, 10, 100) == first + 1
+    assert one.spent().tokens == 11
+
+
 def test_one_unit_cannot_use_up_what_is_there_for_all(tmp_path: Path) -> None:
     book = ledger(tmp_path / "l", Limits(tokens=1000), per_subject=Limits(tokens=120))
     book.book(UNIT, 10, 100)
