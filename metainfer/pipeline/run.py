@@ -18,7 +18,6 @@ from metainfer.pipeline.performance import performance_report
 from metainfer.pipeline.prepare import Prepared, prepare
 from metainfer.pipeline.proposed import ProposedKnowledge, read_proposals
 from metainfer.pipeline.record import RunLog
-from metainfer.spec.models import Generation
 
 if TYPE_CHECKING:
     from metainfer.bench.report import BenchReport
@@ -84,8 +83,17 @@ def run(request: RunRequest, forge: Forge, progress: Progress) -> RunResult:
     """
     base = forge.base_sha()
     ckb_root = export_knowledge(forge, base, request.state)
-    prepared = _with_generation(
-        prepare(request.spec_path, ckb_root, request.repo_root, request.cache, progress), request
+    prepared = _with_agent(
+        prepare(
+            request.spec_path,
+            ckb_root,
+            request.repo_root,
+            request.cache,
+            progress,
+            generation=request.generation,
+            submitted=request.submitted,
+        ),
+        request,
     )
     inputs = prepared.inputs
     knowledge = read_proposals(request.proposals, ckb_root)
@@ -96,7 +104,7 @@ def run(request: RunRequest, forge: Forge, progress: Progress) -> RunResult:
             reason += "; the knowledge was not proposed, since nothing was made: --regenerate makes the engine again"
         return RunResult("unchanged", inputs.name, inputs.input_hash, reason, outcome=preview, knowledge=knowledge)
     if request.dry_run:
-        plan = {unit: _origin(prepared, unit) for unit in inputs.routing.exemplars}
+        plan = {unit: _origin(prepared, unit) for unit in inputs.routing.by_unit}
         return RunResult(
             "planned", inputs.name, inputs.input_hash, preview.reason, outcome=preview, plan=plan, knowledge=knowledge
         )
@@ -163,26 +171,23 @@ def _make(
     )
 
 
-def _with_generation(prepared: Prepared, request: RunRequest) -> Prepared:
-    """The same with the request's changes to `generation`, and with what a model is asked among the inputs."""
+def _with_agent(prepared: Prepared, request: RunRequest) -> Prepared:
+    """The same with what a model is asked, and what was submitted, among the inputs."""
     from metainfer.pipeline.agents import agent_settings
     from metainfer.pipeline.submitted import submitted_units
 
     spec = prepared.spec
-    if request.generation:
-        changed = Generation.model_validate(spec.generation.model_dump() | dict(request.generation))
-        spec = spec.model_copy(update={"generation": changed})
     overrides = {own.contract: own.digest for own in submitted_units(prepared.inputs, request.submitted)}
-    inputs = replace(prepared.inputs, spec=spec.resolved(), overrides=overrides)
+    inputs = replace(prepared.inputs, overrides=overrides)
     if spec.generation.backend != "agents":
         if overrides and request.allow_unsandboxed:
             raise InputError("what was submitted runs in the sandbox or not at all; leave --allow-unsandboxed out")
-        return replace(prepared, spec=spec, inputs=inputs)
+        return replace(prepared, inputs=inputs)
     if request.agents is None:
         raise InputError("a model is to write this engine; say where it is: --base-url http://HOST:PORT/v1")
     if request.allow_unsandboxed:
         raise InputError("what a model wrote runs in the sandbox or not at all; leave --allow-unsandboxed out")
-    return replace(prepared, spec=spec, inputs=replace(inputs, agent=agent_settings(spec.generation)))
+    return replace(prepared, inputs=replace(inputs, agent=agent_settings(spec.generation)))
 
 
 def _generate(request: RunRequest, prepared: Prepared, log: RunLog, progress: Progress) -> Candidate:
@@ -340,5 +345,8 @@ def _publish(
 
 
 def _origin(prepared: Prepared, unit: str) -> str:
-    contract, exemplar = prepared.inputs.routing.source_of(unit)
+    routing = prepared.inputs.routing
+    if unit not in routing.exemplars:
+        return f"{routing.by_unit[unit].id} v{routing.by_unit[unit].version}: to be written, it has no exemplar"
+    contract, exemplar = routing.source_of(unit)
     return f"{contract.id} v{contract.version}: {exemplar.path}"
