@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from metainfer.agents.messages import Reply, Tool, ToolCall
+
 if TYPE_CHECKING:
-    from metainfer.agents.messages import Reply
     from metainfer.ckb.models import UnitInterface
 
 _FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})(.*)")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+WRITE_FILE = Tool(
+    name="write_file",
+    description="Hand over the whole Python file that was asked for. Call it once.",
+    parameters={
+        "type": "object",
+        "properties": {"code": {"type": "string", "description": "The file's text, from its first to its last line."}},
+        "required": ["code"],
+        "additionalProperties": False,
+    },
+)
+"""For models that call tools; what it gets is read like a code block."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +42,53 @@ def read_answer(reply: Reply, units: Sequence[UnitInterface]) -> Answer:
     """Take the code out of an answer and hold it against the interface."""
     if reply.is_cut_off:
         return Answer(complaints=["the answer was cut off at its limit before the file ended; write a shorter file"])
+    if reply.calls and not _blocks(reply.text)[0]:
+        return _read_calls(reply.calls, units)
     text = reply.text.replace("\r\n", "\n").replace("\r", "\n")
     code = _code(text, [unit.name for unit in units])
     if code is None:
         return Answer(complaints=["the answer must hold exactly one ```python code block with the whole file"])
     complaints = check_file(code, units)
     return Answer("" if _parsed(code) is None else code, complaints)
+
+
+def said(reply: Reply) -> str:
+    """An answer as text, for the next round of the conversation: what came by a tool call as a code block."""
+    codes = [code for call in reply.calls if (code := _code_argument(call)) is not None]
+    return (
+        "\n\n".join([*filter(None, [reply.text]), *(f"```python\n{code.rstrip()}\n```" for code in codes)])
+        or "(nothing)"
+    )
+
+
+def _read_calls(calls: Sequence[ToolCall], units: Sequence[UnitInterface]) -> Answer:
+    """The file that one call of the tool hands over; everything else is told, so that the next answer can be better."""
+    if unknown := sorted({call.name for call in calls} - {WRITE_FILE.name}):
+        names = ", ".join(name[:60] or "(no name)" for name in unknown)
+        return Answer(
+            complaints=[f"there is no tool called {names}; call {WRITE_FILE.name}, or answer with a code block"]
+        )
+    if len(calls) != 1:
+        return Answer(
+            complaints=[f"{WRITE_FILE.name} was called {len(calls)} times; call it once, with the whole file"]
+        )
+    code = _code_argument(calls[0])
+    if code is None:
+        return Answer(
+            complaints=[f"the arguments of {WRITE_FILE.name} must be a JSON object with the file's text as `code`"]
+        )
+    code = code.replace("\r\n", "\n").replace("\r", "\n")
+    complaints = check_file(code, units)
+    return Answer("" if _parsed(code) is None else code, complaints)
+
+
+def _code_argument(call: ToolCall) -> str | None:
+    try:
+        arguments = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        return None
+    code = arguments.get("code") if isinstance(arguments, dict) else None
+    return code if isinstance(code, str) else None
 
 
 def check_file(code: str, units: Sequence[UnitInterface]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ import tenacity
 
 from metainfer.agents.budget import BudgetError, Ledger, Purpose
 from metainfer.agents.dialect import Dialect
-from metainfer.agents.messages import ChatRequest, Reply, Usage, estimate_tokens
+from metainfer.agents.messages import ChatRequest, Reply, ToolCall, Usage, estimate_tokens
 from metainfer.agents.replies import ReplyStore
 from metainfer.agents.transcript import Transcript, Turn, redact
 from metainfer.errors import InputError, MachineError
@@ -33,7 +33,7 @@ class EndpointError(MachineError):
 
 
 class AnswerError(EndpointError):
-    """The endpoint works, but this answer cannot be used: a flood, a filter. Another question may fare better."""
+    """The endpoint works, but not with this question: refused, flooded, filtered. Another one may fare better."""
 
 
 class _TransientError(Exception):
@@ -48,9 +48,10 @@ class _TransientError(Exception):
 class _FinalError(Exception):
     """Would fail again. With `usage`, an answer came and was paid for."""
 
-    def __init__(self, message: str, usage: Usage | None = None) -> None:
+    def __init__(self, message: str, usage: Usage | None = None, *, is_about_question: bool = False) -> None:
         super().__init__(message)
         self.usage = usage
+        self.is_about_question = is_about_question or usage is not None
 
 
 @dataclass(frozen=True)
@@ -95,17 +96,20 @@ class ChatClient:
     async def __aexit__(self, *_: object) -> None:
         await self._openai.close()
 
-    async def served_models(self) -> list[str]:
-        """Ids that the endpoint lists; EndpointError if it cannot be reached. Empty if it does not list any."""
+    async def list_models(self) -> dict[str, int | None]:
+        """Ids that the endpoint lists, with their context in tokens where it says so. Empty if it does not list any.
+
+        EndpointError if it cannot be reached, or refuses the key.
+        """
         import openai
 
         try:
             page = await self._openai.models.list(timeout=self.endpoint.connect_s)
-            return [model.id for model in page.data or []]
+            return {model.id: _context_tokens(model.model_extra or {}) for model in page.data or []}
         except (openai.APIConnectionError, openai.AuthenticationError) as error:
             raise EndpointError(f"{self.endpoint.base_url}: {self._plain(error)}") from error
         except openai.APIError:
-            return []
+            return {}
 
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Reply:
         """The kept reply, or a new one.
@@ -121,8 +125,8 @@ class ChatClient:
                 reply = await self._persist(request, purpose)
         except (_TransientError, _FinalError) as error:
             self._note(purpose, request, began, error=str(error))
-            is_answer = isinstance(error, _FinalError) and error.usage is not None
-            kind = AnswerError if is_answer else EndpointError
+            is_about_question = isinstance(error, _FinalError) and error.is_about_question
+            kind = AnswerError if is_about_question else EndpointError
             raise kind(f"{self.endpoint.base_url}: {error}") from error
         except Exception as error:
             self._note(purpose, request, began, error=f"{type(error).__name__}: {error}")
@@ -182,7 +186,8 @@ class ChatClient:
                 raise _TransientError(f"no whole answer within {limit_s:g} s", progress.usage) from error
             except openai.BadRequestError as error:
                 if not self.dialect.learn(str(error)):
-                    raise _FinalError(f"refuses the request: {self._plain(error)}") from error
+                    refusal = f"refuses the request: {self._plain(error)}"
+                    raise _FinalError(refusal, is_about_question=True) from error
             except openai.APIStatusError as error:
                 raise self._from_status(error) from error
             except openai.APIConnectionError as error:
@@ -218,6 +223,8 @@ class ChatClient:
             return _TransientError(message, wait_s=_retry_after_s(error.response.headers.get("retry-after")))
         if status in (401, 403):
             return _FinalError(f"{message}; is the API key right?")
+        if status in (413, 422):
+            return _FinalError(message, is_about_question=True)
         if status == 404:
             return _FinalError(f"{message}; is {self.endpoint.model!r} served there, and does the URL end in /v1?")
         return _FinalError(message)
@@ -241,6 +248,7 @@ class _Progress:
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
         self._pieces: list[str] = []
+        self._calls: dict[int, _PartialCall] = {}
         self._bytes = 0
         self._finish_reason: str | None = None
         self._usage: Usage | None = None
@@ -256,7 +264,17 @@ class _Progress:
             piece = choice.delta.content or ""
             self._pieces.append(piece)
             self._bytes += len(piece.encode("utf-8", "replace"))
+            for part in choice.delta.tool_calls or []:
+                self._take_call(part)
             self._finish_reason = choice.finish_reason or self._finish_reason
+
+    def _take_call(self, part: Any) -> None:
+        call = self._calls.setdefault(part.index or 0, _PartialCall())
+        function = part.function
+        if function is not None:
+            call.name = call.name or function.name or ""
+            call.arguments.append(function.arguments or "")
+            self._bytes += len((function.arguments or "").encode("utf-8", "replace")) + 1
 
     @property
     def is_flood(self) -> bool:
@@ -270,22 +288,33 @@ class _Progress:
     @property
     def usage(self) -> Usage:
         """As told, or estimated from what has come."""
-        completion = estimate_tokens("".join(self._pieces))
+        arguments = [piece for call in self._calls.values() for piece in call.arguments]
+        completion = estimate_tokens("".join([*self._pieces, *arguments]))
         told = self._usage
         return told or Usage(prompt_tokens=self._request.prompt_tokens, completion_tokens=completion, estimated=True)
 
     @property
     def usage_if_begun(self) -> Usage | None:
-        return self.usage if self._pieces else None
+        return self.usage if self._pieces or self._calls else None
 
     def reply(self) -> Reply:
         if self._finish_reason is None:
             raise _TransientError("the stream ended in the middle of the answer", self.usage_if_begun)
-        if self._finish_reason not in ("stop", "length"):
+        expected = ("stop", "length", "tool_calls") if self._request.tools else ("stop", "length")
+        if self._finish_reason not in expected:
             raise _FinalError(f"ended the answer with {self._finish_reason!r}", self.usage)
         text = "".join(self._pieces)
         reason: Any = self._finish_reason
-        return Reply(text=text, finish_reason=reason, usage=self.usage, model=self._model)
+        calls = tuple(ToolCall(name=c.name, arguments="".join(c.arguments)) for _, c in sorted(self._calls.items()))
+        return Reply(text=text, calls=calls, finish_reason=reason, usage=self.usage, model=self._model)
+
+
+@dataclass
+class _PartialCall:
+    """A tool call of which not all may have come."""
+
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
 
 
 async def _patiently(stream: Any, idle_s: float, progress: _Progress) -> AsyncIterator[ChatCompletionChunk]:
@@ -313,6 +342,12 @@ def _connect(endpoint: Endpoint) -> AsyncOpenAI:
     # Retries are ours: each has to be booked. Time-outs too; the client's own would count from the connection's start.
     timeout = httpx2.Timeout(endpoint.total_s, connect=endpoint.connect_s)
     return AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key or "none", max_retries=0, timeout=timeout)
+
+
+def _context_tokens(listed: Mapping[str, Any]) -> int | None:
+    """The context of a listed model, by the names that servers give it (vLLM, Groq, OpenRouter)."""
+    figures = (listed.get(name) for name in ("max_model_len", "context_window", "context_length"))
+    return next((figure for figure in figures if isinstance(figure, int) and figure > 0), None)
 
 
 def _retry_after_s(header: str | None) -> float | None:

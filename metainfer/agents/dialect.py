@@ -7,7 +7,7 @@ from typing import Any
 
 from metainfer.agents.messages import ChatRequest, Message
 
-_OPTIONAL = ("stream_options", "response_format", "seed", "temperature", "max_tokens")
+_OPTIONAL = ("stream_options", "response_format", "seed", "temperature", "max_tokens", "tool_choice", "tools")
 _SCHEMA_PROMPT = "Answer with one JSON object and nothing else. It must match this JSON Schema:\n"
 
 
@@ -42,6 +42,9 @@ class Dialect:
             }
             if "response_format" in self.without:
                 messages.append(Message(role="user", content=_SCHEMA_PROMPT + json.dumps(request.answer_schema)))
+        if request.tools and "tools" not in self.without:
+            wanted["tools"] = [{"type": "function", "function": tool.model_dump()} for tool in request.tools]
+            wanted["tool_choice"] = "auto"
         fields["messages"] = [message.model_dump() for message in messages]
         given = {name: value for name, value in wanted.items() if value is not None and name not in self.without}
         return fields | given

@@ -24,6 +24,22 @@ class Message(_Model):
     content: str
 
 
+class Tool(_Model):
+    """A function that a model may call instead of answering in text."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    """JSON Schema of its arguments."""
+
+
+class ToolCall(_Model):
+    """A call that a model made. The name may be of no tool, and the arguments no JSON."""
+
+    name: str
+    arguments: str
+
+
 class ChatRequest(_Model):
     """One question to a model. Equal requests are asked, and paid for, once."""
 
@@ -36,16 +52,20 @@ class ChatRequest(_Model):
     """Tells independent answers to the same question apart."""
     answer_schema: dict[str, Any] | None = None
     """JSON Schema of the answer, for endpoints that can be held to one."""
+    tools: tuple[Tool, ...] = ()
+    """Left out for endpoints that know no tools."""
 
     @property
     def digest(self) -> str:
         """Hex SHA-256 over all of it: what a reply is kept under."""
-        return sha256_bytes(canonical_json(self.model_dump(mode="json")))
+        absent = set() if self.tools else {"tools"}
+        return sha256_bytes(canonical_json(self.model_dump(mode="json", exclude=absent)))
 
     @property
     def prompt_tokens(self) -> int:
         """Tokens of the prompt, estimated from its bytes and rather too many than too few."""
-        return sum(estimate_tokens(message.content) + 8 for message in self.messages)
+        tools = sum(estimate_tokens(tool.model_dump_json()) for tool in self.tools)
+        return tools + sum(estimate_tokens(message.content) + 8 for message in self.messages)
 
 
 class Usage(_Model):
@@ -65,7 +85,8 @@ class Reply(_Model):
     """What a model answered."""
 
     text: str
-    finish_reason: Literal["stop", "length"]
+    calls: tuple[ToolCall, ...] = ()
+    finish_reason: Literal["stop", "length", "tool_calls"]
     usage: Usage
     model: str
     """As the endpoint names what answered, which may be more exact than what was asked for."""

@@ -164,7 +164,7 @@ async def _ask_for_all(
 
 async def require_model(client: ChatClient, model: str) -> None:
     """Notice a wrong name before anything is paid for, where the endpoint lists its models."""
-    served = await client.served_models()
+    served = list(await client.list_models())
     if served and model not in served:
         raise EndpointError(f"{client.endpoint.base_url} does not serve {model!r}, but {', '.join(served[:8])}")
 

@@ -126,7 +126,7 @@ def test_what_breaks_once_is_tried_again(desk: Desk, act: Act) -> None:
 @pytest.mark.parametrize("act", BREAKS.values(), ids=BREAKS)
 def test_what_breaks_each_time_ends_in_one_line_that_names_the_endpoint(desk: Desk, act: Act) -> None:
     with scripted(act) as endpoint, pytest.raises(EndpointError) as caught:
-        desk.ask(endpoint.base_url, question(), idle_s=0.1, attempts=2)
+        desk.ask(endpoint.base_url, question(), idle_s=0.5, attempts=2)
     assert str(caught.value).startswith(endpoint.base_url)
     assert "\n" not in str(caught.value)
     assert len(endpoint.requests) == 2
