@@ -32,7 +32,8 @@ def evaluate(
     """Ask a model for the units of a spec's engine, judge every answer, and print pass@1 and pass@k per contract."""
     from metainfer.agents.budget import Limits
     from metainfer.files import pretty_json, write_atomic
-    from metainfer.pipeline.evaluate import EvalPlan, render
+    from metainfer.pipeline.eval_report import render
+    from metainfer.pipeline.evaluate import EvalPlan
     from metainfer.pipeline.evaluate import evaluate as run_evaluation
     from metainfer.pipeline.prepare import prepare
     from metainfer.sandbox.sandbox import Sandbox
@@ -69,3 +70,17 @@ def evaluate(
     typer.echo(render(report))
     if out:
         write_atomic(out, pretty_json(report.model_dump(mode="json")))
+
+
+def scores(
+    reports: Annotated[list[Path], typer.Argument(help="Reports that `metainfer eval --out` wrote.")],
+    plot: Annotated[Path | None, typer.Option(help="Draw pass@1 there too: a .svg, .png or .pdf.")] = None,
+) -> None:
+    """Put several evaluations side by side, as a Markdown table and as a plot: which model may I use?"""
+    from metainfer.pipeline.eval_report import plot as draw
+    from metainfer.pipeline.eval_report import read_report, side_by_side
+
+    read = [read_report(file) for file in reports]
+    typer.echo(side_by_side(read))
+    if plot:
+        draw(read, plot)

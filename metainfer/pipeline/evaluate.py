@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
-
 from metainfer.agents.answer import read_answer
 from metainfer.agents.brief import Brief, feedback_prompt, implementer_prompt
 from metainfer.agents.budget import BudgetError, Ledger, Limits, Purpose
-from metainfer.agents.client import AnswerError, ChatClient, Endpoint
+from metainfer.agents.client import AnswerError, ChatClient, Endpoint, EndpointError
 from metainfer.agents.implementer import bounded
 from metainfer.agents.messages import ChatRequest, Message
 from metainfer.agents.replies import ReplyStore
 from metainfer.agents.transcript import Transcript
 from metainfer.pipeline.agents import AgentAccess, brief_of, require_model
+from metainfer.pipeline.eval_report import EvalReport, Sample, Score
 from metainfer.pipeline.unit_judge import UnitJudge, contracts_to_write
 from metainfer.spec.models import Generation
 
@@ -27,64 +25,6 @@ if TYPE_CHECKING:
     from metainfer.generate.inputs import EngineInputs
     from metainfer.progress import Progress
     from metainfer.sandbox import Sandbox
-
-
-class Sample(BaseModel):
-    """One attempt at one contract, with its repairs."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    contract: str
-    sample: int
-    passed_at: int | None
-    """The round whose answer held, 0 being the first answer; None if none did."""
-    rounds: int
-    tokens: int
-    finding: str = ""
-    """The first thing that was found in the last answer."""
-
-
-class Score(BaseModel):
-    """One contract's samples, summed up."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    contract: str
-    units: list[str]
-    samples: int
-    passed_first: int
-    """Samples whose first answer held."""
-    passed: int
-    """Samples that held, repairs included."""
-    tokens: int
-    finding: str
-
-    def pass_at(self, k: int) -> float | None:
-        """Chance that one of k samples holds: 1 - C(n-c, k) / C(n, k) (arXiv:2107.03374). None for fewer samples."""
-        if self.samples < k:
-            return None
-        return 1.0 - math.comb(self.samples - self.passed, k) / math.comb(self.samples, k)
-
-
-class EvalReport(BaseModel):
-    """What a model can do, under one reference policy."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    model: str
-    reference: str
-    k: int
-    rounds: int
-    temperature: float
-    prompts: int
-    scores: list[Score]
-    unfinished: list[str]
-    """Contracts of which not all samples were made before the limit."""
-    tokens: int
-    cost_usd: float
-    wall_s: float
-    stopped: str = ""
-    """Why it ended early."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +91,9 @@ async def _all_samples(
             sample = Sample(
                 contract=contract, sample=number, passed_at=None, rounds=0, tokens=0, finding=str(error)[:300]
             )
+        except EndpointError as error:
+            stopped.append(str(error))  # what was measured until now stays measured
+            return
         done.append(sample)
         verdict = "holds" if sample.passed_at is not None else f"does not hold: {sample.finding[:120]}"
         progress.note(f"{contract} #{number}: {verdict}")
@@ -217,24 +160,3 @@ def _prompt_version() -> int:
     from metainfer.agents.brief import PROMPT_VERSION
 
     return PROMPT_VERSION
-
-
-def render(report: EvalReport) -> str:
-    """The report for people: a line per contract, then the sum."""
-    lines = [f"{'contract':32} {'n':>3} {'pass@1':>7} {'pass@' + str(report.k):>7} {'first':>6} {'tokens':>8}"]
-    for score in report.scores:
-        shares = f"{_share(score.pass_at(1)):>7} {_share(score.pass_at(report.k)):>7}"
-        lines.append(f"{score.contract:32} {score.samples:3d} {shares} {score.passed_first:6d} {score.tokens:8,d}")
-    whole = [score for score in report.scores if score.samples >= report.k]
-    solved = sum(score.passed > 0 for score in whole)
-    lines.append(
-        f"{report.model}, reference {report.reference}: {solved} of {len(whole)} contracts held at least once, "
-        f"{report.tokens:,} tokens, {report.cost_usd:g} USD, {report.wall_s:.0f} s"
-    )
-    if report.unfinished:
-        lines.append(f"not finished: {', '.join(report.unfinished)}{': ' + report.stopped if report.stopped else ''}")
-    return "\n".join(lines)
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"

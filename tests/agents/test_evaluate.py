@@ -9,15 +9,17 @@ import pytest
 
 from metainfer.agents.budget import Limits
 from metainfer.ckb.mutants import default_deployments
+from metainfer.errors import InputError
 from metainfer.generate.inputs import EngineInputs
 from metainfer.generate.scratch import scratch_inputs
 from metainfer.pipeline.agents import AgentAccess
-from metainfer.pipeline.evaluate import EvalPlan, EvalReport, Score, evaluate, render
+from metainfer.pipeline.eval_report import EvalReport, Score, plot, read_report, render, side_by_side
+from metainfer.pipeline.evaluate import EvalPlan, evaluate
 from metainfer.progress import Silent
 from metainfer.sandbox import Sandbox
 from metainfer.spec.models import Generation
 from tests.agents.handwritten import RMSNORM, RMSNORM_WITHOUT_EPS, SWIGLU, fenced
-from tests.agents.scripted_endpoint import answers, scripted
+from tests.agents.scripted_endpoint import answers, fails, scripted
 
 CKB = Path(__file__).parents[2] / "ckb"
 SETTINGS = Generation(
@@ -71,3 +73,52 @@ def test_pass_at_k_is_the_chance_that_one_of_k_holds(samples: int, passed: int, 
     score = Score(contract="c", units=[], samples=samples, passed_first=0, passed=passed, tokens=0, finding="")
     assert score.pass_at(k) == pytest.approx(expected)
     assert score.pass_at(samples + 1) is None
+
+
+def test_an_endpoint_that_goes_away_leaves_what_was_measured(inputs: EngineInputs, tmp_path: Path) -> None:
+    with scripted(answers(second_sample_is_wrong), answers(second_sample_is_wrong), fails(401)) as endpoint:
+        plan = EvalPlan(SETTINGS, 3, Limits(), tmp_path / "eval" / "one")
+        report = evaluate(inputs, plan, AgentAccess(endpoint.base_url), sandbox=Sandbox(), progress=Silent())
+    assert sum(score.samples for score in report.scores) == 2
+    assert "401" in report.stopped
+    assert report.unfinished
+
+
+def made(model: str, **scores: tuple[int, int]) -> EvalReport:
+    """A report of contracts by their samples and those that held."""
+    return EvalReport(
+        model=model, reference="none", k=3, rounds=0, temperature=0.7, prompts=1, unfinished=[], tokens=1000,
+        cost_usd=0.5, wall_s=12.0,
+        scores=[Score(contract=name, units=[], samples=n, passed_first=c, passed=c, tokens=1, finding="")
+                for name, (n, c) in scores.items()],
+    )  # fmt: skip
+
+
+def test_evaluations_stand_side_by_side() -> None:
+    table = side_by_side([made("small", rope=(3, 0), norm=(3, 1)), made("large", rope=(2, 2), mlp=(0, 0))])
+    assert table.splitlines()[0] == "| contract | small, none | large, none |"
+    rows = {line.split(" | ")[0].strip("| "): line for line in table.splitlines()}
+    assert rows["rope"] == "| rope | 0.00 / 0.00 | 1.00 / - (n=2) |"
+    assert rows["norm"] == "| norm | 0.33 / 1.00 | - |"
+    assert rows["mlp"] == "| mlp | - | - |"
+    assert rows["*held at least once*"] == "| *held at least once* | 1 of 2 | 1 of 1 |"
+
+
+def test_a_plot_names_every_contract_and_report(tmp_path: Path) -> None:
+    plot([made("small", rope=(3, 0), norm=(3, 1)), made("large", rope=(2, 2))], tmp_path / "scores.svg")
+    words = (tmp_path / "scores.svg").read_text()
+    assert words.lstrip().startswith("<?xml")
+    assert all(f"<!-- {word} -->" in words for word in ("rope", "norm", "small", "large", "0.33", "1.00"))
+
+
+def test_a_plot_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"scores\.tiny"):
+        plot([made("small", rope=(3, 0))], tmp_path / "scores.tiny")
+
+
+def test_a_file_that_is_no_report_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("{}")
+    with pytest.raises(InputError, match=r"x\.json: no report"):
+        read_report(tmp_path / "x.json")
+    with pytest.raises(InputError, match=r"y\.json"):
+        read_report(tmp_path / "y.json")
