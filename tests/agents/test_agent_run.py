@@ -27,6 +27,7 @@ GENERATION = {
     "model": "scripted",
     "reference": "none",
     "rounds": 0,
+    "roles": [],
     "contracts": ["family/rmsnorm", "family/swiglu-mlp", "family/rope"],
 }
 
