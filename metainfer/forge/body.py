@@ -173,7 +173,7 @@ def _bench(bench: object) -> list[_Section]:
 def _objections(manifest: Mapping[str, Any]) -> _Section | None:
     given = _dicts(_dict(manifest.get("agent")).get("objections"))
     head, lines = _split(objections_table(given))
-    return _Section(2, "objections", f"{OBJECTIONS}\n\n{head}", lines) if given else None
+    return _Section(5, "objections", f"{OBJECTIONS}\n\n{head}", lines) if given else None
 
 
 def _knowledge(changes: Sequence[KnowledgeChange]) -> _Section | None:

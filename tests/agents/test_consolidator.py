@@ -147,7 +147,10 @@ def test_a_check_that_the_contract_does_not_have_is_no_ground() -> None:
 def other(number: int) -> dict[str, str]:
     words = ["alpha", "bravo", "carol", "delta", "eagle", "fjord"]
     word = words[number]
-    return NEW | {"trigger": f"{word}-one {word}-two {word}three {word}four", "fix": f"{word}five {word}six {word}seven"}
+    return NEW | {
+        "trigger": f"{word}-one {word}-two {word}three {word}four",
+        "fix": f"{word}five {word}six {word}seven",
+    }
 
 
 def test_there_are_few_and_the_same_is_not_proposed_twice() -> None:

@@ -76,9 +76,7 @@ def test_an_objection_that_can_be_looked_up_is_kept(tmp_path: Path) -> None:
     ],
     ids=["clause", "words", "line", "line 0", "from the end", "beyond", "quote", "no quote", "no reason"],
 )
-def test_what_is_not_there_is_dropped_and_counted(
-    tmp_path: Path, clause: str, line: int, quote: str, why: str
-) -> None:
+def test_what_is_not_there_is_dropped_and_counted(tmp_path: Path, clause: str, line: int, quote: str, why: str) -> None:
     found, endpoint = read(tmp_path, objections(objection(clause, line, quote, why)))
     assert found == Review(dropped=1)
     assert len(endpoint.requests) == 1
