@@ -8,19 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from metainfer.agents.hygiene import as_data
 from metainfer.agents.messages import Message
+from metainfer.agents.templates import render
 
 if TYPE_CHECKING:
     from metainfer.ckb.models import Contract, UnitInterface
     from metainfer.ckb.routing import Routing
     from metainfer.generate.constants import Constant
 
-PROMPTS = Path(__file__).parent / "prompts"
-PROMPT_VERSION = 3
+PROMPT_VERSION = 4
 """Of all prompt files; part of an engine's inputs."""
 
 
@@ -89,13 +87,4 @@ def feedback_prompt(brief: Brief, findings: Sequence[str]) -> Message:
 
 
 def _render(template: str, brief: Brief, **values: Any) -> str:
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(PROMPTS),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["data"] = as_data
-    return environment.get_template(template).render(brief=brief, **values)
+    return render(template, brief=brief, **values)

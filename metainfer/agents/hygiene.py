@@ -7,7 +7,9 @@ import unicodedata
 from collections.abc import Iterator
 
 _HTML_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_TAG = re.compile(r"<(/?)(contract|reference|interfaces|deployment|findings)\b", re.IGNORECASE)
+_TAG = re.compile(
+    r"<(/?)(contracts?|reference|interfaces|deployment|findings|budget|file|objections|difference)\b", re.IGNORECASE
+)
 """Tags that mark data in our prompts; data must not be able to end itself."""
 _LINE_CHARACTERS = "\n\t"
 
@@ -28,6 +30,17 @@ def as_data(text: str) -> str:
     """`text` without what people cannot see, and without tags that would end the data around it."""
     visible = "".join(c for c in _HTML_COMMENT.sub("", text) if c in _LINE_CHARACTERS or not _is_invisible(c))
     return _TAG.sub(r"<\1 \2", visible).strip()
+
+
+def as_code(text: str) -> str:
+    """Code as data, line by line as it is: what people cannot see is spelled out, for it belongs to what is judged."""
+    shown = "".join(_spelled(c) if _is_invisible(c) else c for c in text)
+    return _TAG.sub(r"<\1 \2", shown)
+
+
+def _spelled(character: str) -> str:
+    point = ord(character)
+    return f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
 
 
 def _is_invisible(character: str) -> bool:

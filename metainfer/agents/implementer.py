@@ -10,6 +10,7 @@ from metainfer.agents.brief import Brief, feedback_prompt, implementer_prompt
 from metainfer.agents.budget import BudgetError, Purpose
 from metainfer.agents.client import AnswerError, ChatClient
 from metainfer.agents.messages import ChatRequest, Message
+from metainfer.agents.reviewer import Review
 
 Judge = Callable[[Brief, str], Awaitable[Sequence[str]]]
 """Findings about a file of code, empty if it holds; each with the figures of a failing input."""
@@ -52,11 +53,18 @@ class Outcome:
     attempts: list[Attempt] = field(default_factory=list)
     stopped: str = ""
     """Why no further attempt was made, if not because one passed or all were used."""
+    review: Review | None = None
+    """What a reviewer found in the file that passed; None if nobody was to look."""
+
+    @property
+    def held(self) -> Attempt | None:
+        """The attempt that passed; of several, the last one, which mends the one before."""
+        return next((attempt for attempt in reversed(self.attempts) if attempt.passed), None)
 
     @property
     def code(self) -> str | None:
         """The file that passed."""
-        return next((attempt.code for attempt in self.attempts if attempt.passed), None)
+        return self.held.code if self.held else None
 
 
 async def implement(brief: Brief, client: ChatClient, model: str, judge: Judge, effort: Effort) -> Outcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Lock
@@ -43,6 +44,8 @@ class Turn(BaseModel):
     from_store: bool = False
     """The reply was paid for earlier."""
     seconds: float = 0.0
+    ended: float | None = None
+    """Seconds since the epoch, noted when it is written down."""
 
 
 class Transcript:
@@ -59,7 +62,8 @@ class Transcript:
 
     def add(self, turn: Turn) -> None:
         """Write a turn. InputError if it, or the whole file, is larger than any honest conversation."""
-        line = redact(turn.model_dump_json(), self._secrets).encode()
+        stamped = turn.model_copy(update={"ended": round(time.time(), 3)})
+        line = redact(stamped.model_dump_json(), self._secrets).encode()
         with self._lock:
             size = self.file.stat().st_size if self.file.exists() else 0
             if len(line) > MAX_LINE_BYTES or size + len(line) > MAX_FILE_BYTES:

@@ -42,6 +42,9 @@ def run(
     ] = None,
     contract: Annotated[list[str] | None, typer.Option(help="Write only this contract's units; repeatable.")] = None,
     reference: Annotated[str | None, typer.Option(help="What the model may see: none or exemplars.")] = None,
+    roles: Annotated[
+        str | None, typer.Option(help="Who takes part beside the implementer: planner,reviewer,consolidator or none.")
+    ] = None,
     rounds: Annotated[int | None, typer.Option(help="Repairs of a unit from what was found in it.")] = None,
     samples: Annotated[int | None, typer.Option(help="Fresh attempts after those.")] = None,
     price: Annotated[
@@ -76,13 +79,28 @@ def run(
         repeats=repeats,
         seed=seed,
         agents=agent_access(base_url, price) if base_url else None,
-        generation={name: value for name, value in given.items() if value is not None and value != []},
+        generation={name: value for name, value in given.items() if value is not None and value != []} | _roles(roles),
         proposals=propose or (),
     )
     with make_reporter(as_json=as_json) as reporter:
         result = run_pipeline(request, open_forge(workspace.root, forge), reporter)
         reporter.result(describe(result), as_data(result))
     raise typer.Exit(exit_code(result))
+
+
+def _roles(text: str | None) -> dict[str, Any]:
+    """The roles of `--roles`, as the spec has them; empty if it was not given."""
+    from typing import get_args
+
+    from metainfer.spec.models import AgentRole
+
+    if text is None:
+        return {}
+    names = [] if text.strip() == "none" else [name.strip() for name in text.split(",")]
+    known = get_args(AgentRole)
+    if wrong := [name for name in names if name not in known] or [name for name in names if names.count(name) > 1]:
+        raise InputError(f"--roles {text!r}: {wrong[0]!r}; write none, or each once of {','.join(known)}")
+    return {"roles": names}
 
 
 def agent_access(base_url: str, price: str | None, concurrency: int = 2) -> AgentAccess:

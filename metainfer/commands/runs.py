@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +11,7 @@ from metainfer.commands.context import Workspace
 from metainfer.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
+    from metainfer.pipeline.conversations import Conversations
     from metainfer.pipeline.record import RunRecord
 
 app = typer.Typer(no_args_is_help=True, help="List and show earlier runs.")
@@ -31,17 +31,26 @@ def list_runs() -> None:
 
 
 @app.command()
-def show(run_id: Annotated[str, typer.Argument(help="Identifier, or its beginning.")]) -> None:
-    """Show the steps of one run, with their times, and what a model did in it."""
+def show(
+    run_id: Annotated[str, typer.Argument(help="Identifier, or its beginning.")],
+    as_json: Annotated[bool, typer.Option("--json", help="All of it as one JSON object.")] = False,
+) -> None:
+    """Show the steps of one run, with their times, and what a model did in it: by role, and call by call."""
     workspace = Workspace.find()
     record = _find(workspace, run_id)
+    said = _conversations(workspace, record)
+    if as_json:
+        data = record.model_dump(mode="json") | {"model": said.model_dump(mode="json") if said else None}
+        typer.echo(json.dumps(data, ensure_ascii=False))
+        return
     typer.echo(f"{record.id}\nengine {record.engine}, inputs {record.input_hash[:12]}, base {record.base[:12]}")
     for step in record.steps:
         typer.echo(f"  {step.state:<8}{step.seconds:8.1f} s  {step.name}  {step.message}".rstrip())
     typer.echo(f"{record.state}: {record.message}")
-    transcript = workspace.state / "runs" / record.id / "transcript.jsonl"
-    if transcript.exists():
-        for line in _conversation(transcript):
+    if said:
+        from metainfer.pipeline.conversations import told
+
+        for line in told(said):
             typer.echo(line)
 
 
@@ -72,17 +81,10 @@ def _find(workspace: Workspace, run_id: str) -> RunRecord:
     return found[0]
 
 
-def _conversation(transcript: Path) -> Iterator[str]:
-    """A line per call, then the sum."""
-    from metainfer.agents.transcript import read_transcript
+def _conversations(workspace: Workspace, record: RunRecord) -> Conversations | None:
+    """What the run's model did; None if none took part."""
+    from metainfer.pipeline.conversations import read_conversations
 
-    calls, tokens, seconds = 0, 0, 0.0
-    for turn in read_transcript(transcript):
-        usage = turn.reply.usage.total if turn.reply else 0
-        said = "kept from earlier" if turn.from_store else turn.error[:80] or (turn.reply and turn.reply.finish_reason)
-        yield (
-            f"  {turn.purpose.role} {turn.purpose.subject} round {turn.purpose.round} sample {turn.request.sample}: "
-            f"{usage:,} tokens, {turn.seconds:.1f} s, {said}"
-        )
-        calls, tokens, seconds = calls + 1, tokens + usage, seconds + turn.seconds
-    yield f"  {calls} calls, {tokens:,} tokens, {seconds:.0f} s of waiting"
+    transcript = workspace.state / "runs" / record.id / "transcript.jsonl"
+    ledger = workspace.state / "agents" / "ledgers" / f"{record.input_hash}.jsonl"
+    return read_conversations(transcript, ledger) if transcript.exists() else None

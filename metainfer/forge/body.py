@@ -9,6 +9,7 @@ from typing import Any
 from metainfer.forge.bench_table import bench_remarks, bench_table
 from metainfer.forge.evidence import REQUIRED_GATES
 from metainfer.forge.markdown import block, code, fence, inline, table
+from metainfer.forge.objections import OBJECTIONS, objections_table
 
 MAX_CHARACTERS = 59_000
 """Leaves room for the hidden marker and for a line about an earlier pull request below 60,000."""
@@ -68,6 +69,7 @@ def render_body(parts: BodyParts, limit: int = MAX_CHARACTERS) -> str:
         _gates(parts.evidence),
         _findings(parts.evidence),
         *_bench(parts.evidence.get("bench")),
+        _objections(parts.manifest),
         _knowledge(parts.knowledge),
         _provenance(parts.manifest),
         _reproduction(parts),
@@ -168,6 +170,12 @@ def _bench(bench: object) -> list[_Section]:
     ]
 
 
+def _objections(manifest: Mapping[str, Any]) -> _Section | None:
+    given = _dicts(_dict(manifest.get("agent")).get("objections"))
+    head, lines = _split(objections_table(given))
+    return _Section(5, "objections", f"{OBJECTIONS}\n\n{head}", lines) if given else None
+
+
 def _knowledge(changes: Sequence[KnowledgeChange]) -> _Section | None:
     if not changes:
         return _Section(4, "knowledge", "### Knowledge\n", ["No change of the knowledge base is proposed."])
@@ -197,6 +205,10 @@ def _provenance(manifest: Mapping[str, Any]) -> _Section:
         )
         if fell_back := agent.get("fell_back"):
             words.append(f"it could not write {', '.join(map(code, fell_back))}: their exemplars stand there")
+        if left := agent.get("left"):
+            words.append(f"its plan left {', '.join(map(code, left))} to their exemplars")
+        if unread := agent.get("unreviewed"):
+            words.append(f"no reviewer answered for {', '.join(map(code, unread))}")
     generator = _dict(manifest.get("generator"))
     rows = [
         [code(unit.get("name", "?")), inline(unit.get("contract", "?")), inline(unit.get("contract_version", "?")),

@@ -59,6 +59,18 @@ class UnitRecord(_Record):
     """What the unit was made from: `ckb/…`, relative to the repository, or `units/…`, relative to the engine."""
 
 
+class ObjectionRecord(_Record):
+    """What a reviewing model holds against a file that passed every check. It decides nothing; people judge it."""
+
+    contract: str
+    clause: str
+    promise: str
+    """What that clause says, shortened."""
+    line: int
+    """Of the file in `units/`."""
+    why: str
+
+
 class AgentRecord(_Record):
     """The model that wrote units, how it was asked, and what that cost; absent when no model wrote anything."""
 
@@ -66,8 +78,23 @@ class AgentRecord(_Record):
     """All that decides what the model is asked: part of the inputs' hash."""
     fell_back: tuple[str, ...] = ()
     """Contracts that the model was to write and could not; their exemplars stand there."""
+    left: tuple[str, ...] = ()
+    """Contracts that the planning model left to their exemplars."""
+    objections: tuple[ObjectionRecord, ...] = ()
+    unreviewed: tuple[str, ...] = ()
+    """Contracts whose file a reviewer was to read and did not."""
     tokens: int
     cost_usd: float
+
+    def without(self, contract: str) -> AgentRecord:
+        """The same once a contract's exemplar stands in the place of what the model wrote."""
+        return self.model_copy(
+            update={
+                "fell_back": (*self.fell_back, contract),
+                "objections": tuple(one for one in self.objections if one.contract != contract),
+                "unreviewed": tuple(one for one in self.unreviewed if one != contract),
+            }
+        )
 
 
 class Manifest(_Record):

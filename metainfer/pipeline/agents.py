@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,9 @@ from metainfer.agents.brief import PROMPT_VERSION, Brief, make_brief
 from metainfer.agents.budget import STOP_FILE, Ledger, Limits, Price
 from metainfer.agents.client import ChatClient, Endpoint, EndpointError
 from metainfer.agents.implementer import Effort, Outcome, implement
+from metainfer.agents.planner import Step
 from metainfer.agents.replies import ReplyStore
+from metainfer.agents.structured import Asker
 from metainfer.agents.transcript import Transcript
 from metainfer.errors import InputError, RefusedError
 from metainfer.files import pretty_json, write_atomic
@@ -22,6 +24,7 @@ from metainfer.generate.folding import fold
 from metainfer.generate.manifest import AgentRecord
 from metainfer.generate.stubs import signature_imports
 from metainfer.generate.written import WrittenUnits
+from metainfer.pipeline.roles import LEFT, Roles, objections_of, unreviewed
 from metainfer.pipeline.unit_judge import UnitJudge, contracts_to_write, waves
 
 if TYPE_CHECKING:
@@ -99,7 +102,7 @@ def write_units(
     with_kernels.mkdir(parents=True, exist_ok=True)
     judge = UnitJudge(inputs, sandbox, with_kernels)
     client = _Client(access, settings.model or "", ledger, transcript, ReplyStore(state / "replies"))
-    outcomes = asyncio.run(_ask_for_all(inputs, settings, client, judge, progress))
+    outcomes = asyncio.run(_ask_for_all(inputs, settings, client, judge, progress, folder))
     write_atomic(folder / OUTCOMES_NAME, pretty_json([asdict(outcome) for outcome in outcomes]))
     units = [WrittenUnits(o.contract, with_newline(o.code), "agents") for o in outcomes if o.code is not None]
     missing = [outcome.contract for outcome in outcomes if outcome.code is None]
@@ -111,8 +114,15 @@ def write_units(
             f"allow more rounds or samples{'; ' if lacking else ', '}{instead}"
         )
     spent = ledger.spent()
+    left = [outcome.contract for outcome in outcomes if outcome.stopped == LEFT]
     record = AgentRecord(
-        settings=agent_settings(settings), fell_back=tuple(missing), tokens=spent.tokens, cost_usd=round(spent.usd, 6)
+        settings=agent_settings(settings),
+        fell_back=tuple(contract for contract in missing if contract not in left),
+        left=tuple(left),
+        objections=objections_of(outcomes),
+        unreviewed=unreviewed(outcomes),
+        tokens=spent.tokens,
+        cost_usd=round(spent.usd, 6),
     )
     return Written(units, record, outcomes)
 
@@ -138,27 +148,42 @@ class _Client:
 
 
 async def _ask_for_all(
-    inputs: EngineInputs, settings: Generation, made_of: _Client, judge: UnitJudge, progress: Progress
+    inputs: EngineInputs, settings: Generation, made_of: _Client, judge: UnitJudge, progress: Progress, folder: Path
 ) -> list[Outcome]:
+    """What became of every contract, in the engine's order."""
     effort = Effort(settings.rounds, settings.samples, settings.temperature, settings.max_tokens)
+    contracts = contracts_to_write(inputs, settings.contracts)
+    briefs = {contract: brief_of(inputs, contract, settings) for contract in contracts}
     async with made_of.connect() as client:
         await require_model(client, made_of.model)
+        roles = Roles(inputs, settings, Asker(client, made_of.model, settings.max_tokens), folder, progress)
+        plan = await roles.plan(contracts, made_of.ledger.limits)
+        # Few at once, so that the budget goes to those that the plan puts first; one more than is asked, being judged.
+        places = asyncio.Semaphore(made_of.access.concurrency + 1)
 
-        async def one(contract: str) -> Outcome:
-            step = f"write {contract}"
-            progress.start(step)
-            brief = brief_of(inputs, contract, settings)
-            outcome = await implement(brief, client, made_of.model, judge, effort)
-            if outcome.code is not None:
-                judge.keep(WrittenUnits(contract, with_newline(outcome.code), "agents"))
-            progress.done(step, _in_words(outcome))
-            return outcome
+        async def one(step: Step) -> Outcome:
+            if step.leave:
+                return Outcome(step.contract, stopped=LEFT)
+            async with places:
+                name = f"write {step.contract}"
+                progress.start(name)
+                own = replace(effort, rounds=step.rounds, samples=step.samples)
+                outcome = await implement(briefs[step.contract], client, made_of.model, judge, own)
+                if outcome.code is not None:
+                    judge.keep(WrittenUnits(step.contract, with_newline(outcome.code), "agents"))
+                progress.done(name, _in_words(outcome))
+                return outcome
 
+        steps = {step.contract: step for step in plan.steps}
         outcomes: list[Outcome] = []
-        for wave in waves(inputs.routing, contracts_to_write(inputs, settings.contracts)):
-            outcomes += await asyncio.gather(*map(one, wave))
+        for wave in waves(inputs.routing, list(steps)):
+            outcomes += await asyncio.gather(*(one(steps[contract]) for contract in wave))
             if any(outcome.code is None and inputs.routing.lacks_exemplar(outcome.contract) for outcome in outcomes):
-                break  # nothing can take its place, so all further calls would be for nothing
+                return outcomes  # nothing can take its place, so all further calls would be for nothing
+        outcomes.sort(key=lambda outcome: contracts.index(outcome.contract))
+        if settings.fallback == "exemplar" or all(outcome.code is not None for outcome in outcomes):
+            await roles.review(outcomes, briefs, judge)
+            await roles.learn(outcomes)
         return outcomes
 
 

@@ -33,7 +33,7 @@ class Candidate:
     def without(self, contract: str, inputs: EngineInputs) -> Candidate:
         """The same with the exemplar of a contract whose units a model wrote, and the record saying so."""
         kept = tuple(own for own in self.written if own.contract != contract)
-        agent = self.agent and self.agent.model_copy(update={"fell_back": (*self.agent.fell_back, contract)})
+        agent = self.agent and self.agent.without(contract)
         return Candidate(generate(inputs, kept, agent=agent), kept, agent)
 
 

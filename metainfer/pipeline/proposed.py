@@ -7,10 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from metainfer.errors import MetainferError
 from metainfer.forge.body import KnowledgeChange
 
 if TYPE_CHECKING:
     from metainfer.ckb.deltas import Proposal
+    from metainfer.progress import Progress
+
+PROPOSAL_NAME = "proposal.json"
+"""In a run's folder: the knowledge that its model proposes, as `metainfer run --propose` reads it."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,24 @@ def read_proposals(paths: Sequence[Path], ckb_root: Path) -> ProposedKnowledge:
         for change in describe(ckb_root, proposal)
     ]
     return ProposedKnowledge(files, changes)
+
+
+def with_own_proposal(
+    knowledge: ProposedKnowledge, given: Sequence[Path], run_folder: Path, ckb_root: Path, progress: Progress
+) -> ProposedKnowledge:
+    """`knowledge`, read from `given`, and what the run itself proposes in its folder, if it does.
+
+    What a run found never stands in the way of what people propose: where it does not fit beside theirs, it stays in
+    the run's folder.
+    """
+    own = run_folder / PROPOSAL_NAME
+    if not own.exists():
+        return knowledge
+    try:
+        return read_proposals([*given, own], ckb_root)
+    except MetainferError as error:
+        progress.note(f"what the model proposes to know is left in {own}: {error}")
+        return knowledge
 
 
 def _unpublishable(files: Mapping[str, bytes], ckb_root: Path) -> list[str]:

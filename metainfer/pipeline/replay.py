@@ -40,7 +40,7 @@ def _written(run_folder: Path, ckb_root: Path, fell_back: Collection[str]) -> It
     turns = list(read_transcript(run_folder / TRANSCRIPT_NAME))
     contracts = KnowledgeBase.load(ckb_root).contracts
     for outcome in _outcomes(run_folder / OUTCOMES_NAME):
-        held = next((attempt for attempt in outcome.attempts if attempt.passed), None)
+        held = outcome.held
         if outcome.contract not in contracts:
             raise InputError(f"{run_folder / OUTCOMES_NAME}: there is no contract {outcome.contract!r}")
         if held is not None and outcome.contract not in fell_back:

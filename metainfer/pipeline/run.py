@@ -16,7 +16,7 @@ from metainfer.pipeline.blame import Candidate, assemble_what_fits, find_culprit
 from metainfer.pipeline.knowledge import export_knowledge
 from metainfer.pipeline.performance import performance_report
 from metainfer.pipeline.prepare import Prepared, prepare
-from metainfer.pipeline.proposed import ProposedKnowledge, read_proposals
+from metainfer.pipeline.proposed import ProposedKnowledge, read_proposals, with_own_proposal
 from metainfer.pipeline.record import RunLog
 
 if TYPE_CHECKING:
@@ -154,6 +154,7 @@ def _make(
         message = f"red at {red[0].gate}; the candidate and its reports are kept, nothing was proposed"
         log.end("red", message)
         return RunResult("red", inputs.name, inputs.input_hash, message, log.folder, engine.manifest, gates, bench)
+    knowledge = with_own_proposal(knowledge, request.proposals, log.folder, inputs.ckb_root, progress)
     outcome = _publish(request, forge, prepared, knowledge, engine_dir, engine.manifest, evidence, base, log, progress)
     log.end("published" if outcome.wrote else "unchanged", outcome.reason, outcome.number)
     status: RunStatus = "published" if outcome.wrote else "unchanged"

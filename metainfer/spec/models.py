@@ -12,6 +12,7 @@ from metainfer.spec.names import name_complaint
 Platform = Literal["cpu-x86-avx2", "cpu-x86-avx512", "cuda-sm80", "cuda-sm90", "cuda-sm100", "hip-gfx942"]
 Feature = Literal["chat", "completions", "streaming", "logprobs", "stop", "seed"]
 WeightDtype = Literal["fp32", "bf16", "int8", "int4"]
+AgentRole = Literal["planner", "reviewer", "consolidator"]
 
 _WHEEL = re.compile(r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*==[0-9]+(?:\.[0-9]+)*(?:(?:a|b|rc|\.post|\.dev)[0-9]+)*")
 
@@ -35,6 +36,13 @@ def _features(given: list[Feature]) -> list[Feature]:
     if not {"chat", "completions"} & set(given):
         raise ValueError("list chat, completions or both, or nobody can ask anything")
     return sorted(given, key=get_args(Feature).index)
+
+
+def _roles(given: list[AgentRole]) -> list[AgentRole]:
+    """In one order, as features are."""
+    if len(set(given)) != len(given):
+        raise ValueError("one is listed twice")
+    return sorted(given, key=get_args(AgentRole).index)
 
 
 class _Model(BaseModel):
@@ -176,6 +184,11 @@ class Generation(_Model):
     contracts: Annotated[
         list[str], Field(description="Contracts whose units are written; the others use exemplars. Empty: all.")
     ] = []
+    roles: Annotated[
+        list[AgentRole],
+        AfterValidator(_roles),
+        Field(description="Who takes part beside the implementer, each in conversations of its own. []: nobody."),
+    ] = ["planner", "reviewer", "consolidator"]
     rounds: Annotated[int, Field(ge=0, le=20, description="Repairs of a unit from what was found in it.")] = 2
     samples: Annotated[int, Field(ge=0, le=64, description="Fresh attempts after those, with temperature.")] = 0
     temperature: Annotated[float, Field(ge=0, le=2, description="Of fresh attempts; the first is greedy.")] = 0.7

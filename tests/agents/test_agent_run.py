@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from metainfer.agents.transcript import read_transcript
 from metainfer.errors import InputError
-from metainfer.forge.protocol import Forge
+from metainfer.forge.protocol import Forge, Identity, MergeRefusedError, PullRequest
 from metainfer.forge.setup import create_local_forge, open_forge
 from metainfer.generate.regenerate import differences, regenerate
 from metainfer.pipeline.agents import AgentAccess
@@ -18,16 +22,18 @@ from metainfer.pipeline.replay import replay
 from metainfer.pipeline.run import RunRequest, RunResult, run
 from metainfer.pipeline.submitted import SubmissionError
 from metainfer.progress import Silent
-from tests.agents.handwritten import RMSNORM, RMSNORM_WITHOUT_EPS, SWIGLU, fenced
+from tests.agents.handwritten import RMSNORM, RMSNORM_WITHOUT_EPS
+from tests.agents.roles_script import MLP, NORM, ROPE, SCRIPT, SWIGLU_LINE
 from tests.agents.scripted_endpoint import Act, answers, fails, scripted
 
 ROOT = Path(__file__).parents[2]
+REVIEWER = Identity("Reviewer", "reviewer@example.org")
 GENERATION = {
     "backend": "agents",
     "model": "scripted",
     "reference": "none",
-    "rounds": 0,
-    "contracts": ["family/rmsnorm", "family/swiglu-mlp", "family/rope"],
+    "rounds": 1,
+    "contracts": [NORM, MLP, ROPE],
 }
 
 
@@ -64,16 +70,9 @@ def run_with(work: Path, act: Act, **options: Any) -> RunResult:
         return run(request, open_forge(work), Silent())
 
 
-def norm_and_mlp_only(body: dict[str, Any]) -> str:
-    task = body["messages"][1]["content"]
-    if "Write RMSNorm" in task:
-        return fenced(RMSNORM)
-    return fenced(SWIGLU) if "Write SwiGLU" in task else "I cannot do that."
-
-
 @pytest.fixture(scope="module")
 def first(work: Path) -> RunResult:
-    return run_with(work, answers(norm_and_mlp_only))
+    return run_with(work, answers(SCRIPT))
 
 
 def test_the_engine_passes_every_gate_and_is_proposed(first: RunResult) -> None:
@@ -135,6 +134,113 @@ def test_the_same_inputs_again_ask_nobody(work: Path, first: RunResult) -> None:
 def test_what_a_model_wrote_never_runs_without_the_sandbox(work: Path) -> None:
     with pytest.raises(InputError, match="sandbox or not at all"):
         run_with(work, fails(500), allow_unsandboxed=True)
+
+
+@pytest.fixture(scope="module")
+def pull(work: Path, first: RunResult) -> PullRequest:
+    assert first.outcome is not None
+    assert first.outcome.number is not None
+    return open_forge(work).get(first.outcome.number)
+
+
+def kept(result: RunResult, name: str) -> Any:
+    assert result.run_folder is not None
+    return json.loads((result.run_folder / name).read_text())
+
+
+def test_every_role_spoke_in_its_turn(first: RunResult) -> None:
+    assert first.run_folder is not None
+    turns = [turn.purpose for turn in read_transcript(first.run_folder / "transcript.jsonl")]
+    calls = [(purpose.role, purpose.subject, purpose.round) for purpose in turns]
+    assert calls[0] == ("planner", "tiny-qwen3", 0)
+    assert calls[-1] == ("consolidator", NORM, 0)
+    assert sorted(calls[1:-1]) == sorted([
+        ("implementer", NORM, 0),
+        ("implementer", NORM, 1),
+        ("implementer", MLP, 0),
+        ("implementer", MLP, 1),
+        ("implementer", ROPE, 0),
+        ("reviewer", NORM, 0),
+        ("reviewer", MLP, 0),
+    ])  # fmt: skip
+
+
+def test_the_plan_is_kept_clipped_and_leaves_nothing_that_the_spec_names(first: RunResult) -> None:
+    given = kept(first, "plan.json")
+    assert given["planned"]
+    assert [(step["contract"], step["rounds"], step["leave"]) for step in given["steps"]] == [
+        (MLP, 1, False), (NORM, 1, False), (ROPE, 0, False),
+    ]  # fmt: skip
+    assert first.manifest is not None
+    assert {unit.contract for unit in first.manifest.units if unit.backend == "agents"} == {NORM, MLP}
+
+
+def test_the_open_objection_is_in_the_manifest_and_in_the_pull_request_as_text(
+    first: RunResult, pull: PullRequest
+) -> None:
+    assert first.manifest is not None
+    assert first.manifest.agent is not None
+    [open_] = first.manifest.agent.objections
+    assert (open_.contract, open_.clause, open_.line) == (MLP, "S1", SWIGLU_LINE)
+    assert "### Objections of the reviewer" in pull.body
+    row = next(line for line in pull.body.splitlines() if line.startswith(f"| {MLP} | {SWIGLU_LINE} | S1: "))
+    assert "overflow" in row
+    assert "@maintainers" not in row
+    assert "<img" not in row
+    reviews = {outcome["contract"]: outcome["review"] for outcome in kept(first, "outcomes.json")}
+    assert (reviews[NORM]["objections"], reviews[NORM]["dropped"]) == ([], 1)
+
+
+def test_what_was_learnt_is_a_commit_of_its_own_that_changes_no_check(work: Path, pull: PullRequest) -> None:
+    forge = open_forge(work)
+    log = ["git", "--git-dir", forge.address(), "log", "--format=%s", "--name-only", "-1", pull.head]
+    subject, *paths = subprocess.run(log, capture_output=True, text=True, check=True).stdout.split("\n")
+    assert subject == "Propose knowledge found while generating tiny-qwen3"
+    assert [path for path in paths if path] == [f"ckb/{NORM}/contract.yaml"]
+    text = (forge.read_file(pull.head, f"ckb/{NORM}/contract.yaml") or b"").decode()
+    assert "caught_by: check_matches_float64" in text.rpartition("reciprocal-root-taken-bare")[2]
+    assert "model scripted" in text
+    assert "WEAKEN" not in pull.body
+    assert "@owner" not in pull.body
+    assert "a new failure mode reciprocal-root-taken-bare" in pull.body
+    assert "attempts 2, attempts" in pull.body.replace("\\", "")
+
+
+def test_what_was_dropped_is_kept_with_the_reason(first: RunResult) -> None:
+    lessons = kept(first, "lessons.json")
+    assert len(lessons["proposed"]) == 1
+    assert [dropped["why"] for dropped in lessons["dropped"]] == [
+        "it speaks of checks or tolerances, which no failure mode changes"
+    ]
+
+
+def test_a_merge_needs_an_owner_of_the_knowledge_base(work: Path, pull: PullRequest) -> None:
+    forge = open_forge(work)
+    forge.approve(pull.number, Identity("Passer-by", "passer-by@example.org"))
+    with pytest.raises(MergeRefusedError, match="ckb/"):
+        forge.merge(pull.number, REVIEWER)
+
+
+def show(work: Path, first: RunResult, *options: str) -> str:
+    assert first.run_folder is not None
+    command = [sys.executable, "-m", "metainfer", "runs", "show", first.run_folder.name, *options]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_a_run_shows_what_each_role_cost_and_when(work: Path, first: RunResult) -> None:
+    data = json.loads(show(work, first, "--json"))
+    roles = {role["role"]: role for role in data["model"]["roles"]}
+    calls = {name: role["calls"] for name, role in roles.items()}
+    assert calls == {"planner": 1, "implementer": 5, "reviewer": 2, "consolidator": 1}
+    assert all(role["tokens"] > 0 for role in roles.values())
+    begin, *others = data["model"]["calls"]
+    assert (begin["role"], begin["began_s"]) == ("planner", 0.0)
+    assert all(call["began_s"] >= 0.0 for call in others)
+    text = show(work, first)
+    assert "  reviewer           2     0      0" in text
+    assert f"implementer {NORM} round 1 sample 0: " in text
 
 
 @pytest.mark.slow

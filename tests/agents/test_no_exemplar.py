@@ -39,7 +39,7 @@ from tests.agents.scripted_endpoint import Act, answers, scripted
 ROOT = Path(__file__).parents[2]
 LACKING = ["family/rmsnorm", "family/swiglu-mlp"]
 SETTINGS = Generation(
-    backend="agents", model="scripted", contracts=[*LACKING, "family/rope"], rounds=0, reference="none"
+    backend="agents", model="scripted", contracts=[*LACKING, "family/rope"], rounds=0, reference="none", roles=[]
 )
 
 

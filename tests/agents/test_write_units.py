@@ -22,7 +22,7 @@ from tests.agents.scripted_endpoint import Act, answers, fails, says, scripted
 
 CKB = Path(__file__).parents[2] / "ckb"
 SETTINGS = Generation(
-    backend="agents", model="scripted", contracts=["family/rmsnorm"], max_tokens=2000, reference="none"
+    backend="agents", model="scripted", contracts=["family/rmsnorm"], max_tokens=2000, reference="none", roles=[]
 )
 
 

@@ -52,6 +52,20 @@ def test_every_gate_has_a_row_with_its_figures() -> None:
     assert row == r"| numerics | passed | kl\_mean 1.5e-07, prompts 16, exact yes | 0.1 s |"
 
 
+def test_open_objections_are_a_table_of_text_that_does_nothing() -> None:
+    data = manifest({}).model_dump(mode="json", by_alias=True)
+    one = {"contract": "family/rmsnorm", "clause": "I1", "promise": "x is not changed.", "line": 12, "why": NASTY}
+    data["agent"] = {"settings": {}, "objections": [one] * 2000, "left": ["family/rope"], "unreviewed": ["a/b"]}
+    text = body(manifest=data)
+    assert "### Objections of the reviewer" not in body()
+    rows = [line for line in text.splitlines() if line.startswith("| family/rmsnorm | 12 | I1: x is not changed. | ")]
+    assert rows
+    assert all(mark not in rows[0] for mark in ("<!--", "@octocat", "<script", "::error::", "\u202e", "\u200b", "#12"))
+    assert re.search(r"\d+ more left out", text)
+    assert len(text) <= MAX_CHARACTERS
+    assert "its plan left `family/rope` to their exemplars; no reviewer answered for `a/b`" in text
+
+
 def test_findings_are_shown_with_the_command_that_reproduces_them() -> None:
     report = evidence(verdicts={"unit": "failed"})
     report["gates"][2]["findings"] = [{"message": "RMSNorm is off", "figures": {"error": 0.5}, "where": "layers.py:3"}]
