@@ -44,6 +44,10 @@ def run(
     reference: Annotated[str | None, typer.Option(help="What the model may see: none or exemplars.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Repairs of a unit from what was found in it.")] = None,
     samples: Annotated[int | None, typer.Option(help="Fresh attempts after those.")] = None,
+    optimise: Annotated[
+        bool | None,
+        typer.Option("--optimise/--no-optimise", help="Ask the model for faster variants of the hottest units."),
+    ] = None,
     price: Annotated[
         str | None, typer.Option(help="US dollars per million tokens, INPUT,OUTPUT; default: free.")
     ] = None,
@@ -63,7 +67,7 @@ def run(
     refuse_machine()
     workspace = Workspace.find()
     given: dict[str, Any] = {"backend": backend, "model": model, "contracts": contract, "reference": reference}
-    given |= {"rounds": rounds, "samples": samples}
+    given |= {"rounds": rounds, "samples": samples, "optimise": optimise}
     request = RunRequest(
         spec_path=spec,
         repo_root=workspace.root,
