@@ -127,6 +127,9 @@ def describe(result: RunResult) -> str:
             lines.append(f"            reproduce: {escape(report.reproduce)}")
     if result.bench:
         lines += _bench_lines(result)
+    if result.optimised:
+        tried = [f"{one.contract}: {one.in_words()}" for one in result.optimised.tried]
+        lines += [f"  {escape(words)}" for words in tried or [result.optimised.note]]
     lines += [f"  {unit:<18} {escape(origin)}" for unit, origin in result.plan.items()]
     for change in result.knowledge.changes:
         mark = "[red]WEAKENS[/] " if change.weakens else ""
@@ -167,6 +170,7 @@ def as_data(result: RunResult) -> dict[str, Any]:
         "run_folder": str(result.run_folder) if result.run_folder else None,
         "gates": {report.gate: report.verdict for report in result.gates},
         "bench": result.bench.model_dump(mode="json") if result.bench else None,
+        "optimise": result.optimised.model_dump(mode="json") if result.optimised else None,
         "plan": dict(result.plan),
         "knowledge": [asdict(change) for change in result.knowledge.changes],
     }

@@ -60,12 +60,14 @@ class UnitRecord(_Record):
 
 
 class AgentRecord(_Record):
-    """The model that wrote units, how it was asked, and what that cost; absent when no model wrote anything."""
+    """The model that was asked for units, how it was asked, and what that cost; absent when none was asked."""
 
     settings: dict[str, Any]
     """All that decides what the model is asked: part of the inputs' hash."""
     fell_back: tuple[str, ...] = ()
     """Contracts that the model was to write and could not; their exemplars stand there."""
+    optimised: tuple[str, ...] = ()
+    """Contracts whose units the model wrote anew and measurably faster: figures in evidence.json, at `optimise`."""
     tokens: int
     cost_usd: float
 
