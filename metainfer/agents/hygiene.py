@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterator
 
 _HTML_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_TAG = re.compile(r"<(/?)(contract|reference|interfaces|deployment|findings)\b", re.IGNORECASE)
+_TAG = re.compile(r"<(/?)(contract|reference|interfaces|deployment|findings|present|profile)\b", re.IGNORECASE)
 """Tags that mark data in our prompts; data must not be able to end itself."""
 _LINE_CHARACTERS = "\n\t"
 

@@ -77,7 +77,9 @@ class Duel(BaseModel):
 
     @property
     def won(self) -> bool:
-        return min(self.ratios) > self.noise
+        cycles = zip(self.old, self.twin, self.new, strict=True)
+        fastest = all(new > max(old, twin) for old, twin, new in cycles)  # follows from the ratios but for rounding
+        return fastest and min(self.ratios) > self.noise
 
     def __str__(self) -> str:
         what = "one request's decoding" if self.metric == "latency" else "output of all requests"
