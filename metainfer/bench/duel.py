@@ -39,8 +39,8 @@ class Duel(BaseModel):
 
     The ratio of a cycle is the new engine's speed over the geometric mean of the two old ones; the noise is the largest
     factor between these two in any cycle. The new engine wins if the lowest ratio is greater than the noise. Then it
-    was the fastest of the three in every cycle, which an engine that is as fast as the old one manages with a chance
-    of at most 3 to the power of -cycles.
+    was the fastest of the three in every cycle; where noise is new in each, an engine that is as fast as the old one
+    manages that with a chance of at most 3 to the power of -cycles. Luck of a process that lasts shows as noise.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
