@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import ValidationError
+
 from metainfer.errors import InputError
 from metainfer.files import pretty_json, write_atomic
 from metainfer.gates.runner import GATES
@@ -189,8 +191,7 @@ def _with_generation(prepared: Prepared, request: RunRequest) -> Prepared:
 
     spec = prepared.spec
     if request.generation:
-        changed = Generation.model_validate(spec.generation.model_dump() | dict(request.generation))
-        spec = spec.model_copy(update={"generation": changed})
+        spec = spec.model_copy(update={"generation": _changed(spec.generation, request.generation)})
     overrides = {own.contract: own.digest for own in submitted_units(prepared.inputs, request.submitted)}
     inputs = replace(prepared.inputs, spec=spec.resolved(), overrides=overrides)
     if not spec.generation.asks_a_model:
@@ -202,6 +203,18 @@ def _with_generation(prepared: Prepared, request: RunRequest) -> Prepared:
     if request.allow_unsandboxed:
         raise InputError("what a model wrote runs in the sandbox or not at all; leave --allow-unsandboxed out")
     return replace(prepared, spec=spec, inputs=replace(inputs, agent=agent_settings(spec.generation)))
+
+
+def _changed(generation: Generation, changes: Mapping[str, Any]) -> Generation:
+    """InputError, in the words of the spec's own rules, for what does not go together."""
+    try:
+        return Generation.model_validate(generation.model_dump() | dict(changes))
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False)
+        where = [".".join(map(str, problem["loc"])) for problem in problems]
+        told = [problem["msg"].removeprefix("Value error, ") for problem in problems]
+        lines = [f"{place}: {words}" if place else words for place, words in zip(where, told, strict=True)]
+        raise InputError(f"generation: {'; '.join(lines)}") from error
 
 
 def _generate(request: RunRequest, prepared: Prepared, log: RunLog, progress: Progress) -> Candidate:
