@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from metainfer.generate.constants import Constant
 
 PROMPTS = Path(__file__).parent / "prompts"
-PROMPT_VERSION = 3
+PROMPT_VERSION = 4
 """Of all prompt files; part of an engine's inputs."""
 
 
@@ -35,6 +35,8 @@ class Brief:
     """Units of other contracts that these may use."""
     constants: Sequence[Constant]
     facts: Mapping[str, Any]
+    imports: Sequence[str] = ()
+    """Lines that the signatures need."""
     reference: str = ""
     """Code that may be looked at; empty under the policy `none`."""
 
@@ -49,9 +51,13 @@ def make_brief(
     modules: Mapping[str, str],
     constants: Sequence[Constant],
     facts: Mapping[str, Any],
+    imports: Sequence[str],
     reference: str = "",
 ) -> Brief:
-    """The brief of one routed contract. `modules`: unit name to module, from the blueprint."""
+    """The brief of one routed contract.
+
+    `modules`: unit name to module, from the blueprint. `imports`: the lines that its signatures need.
+    """
     own = {unit.name for unit in contract.units}
     words = set(re.findall(r"\w+", "\n".join([contract.semantics, *(unit.signature for unit in contract.units)])))
     required = {unit.name for other in routing.contracts if other.id in contract.requires for unit in other.units}
@@ -61,7 +67,7 @@ def make_brief(
         for unit in other.units
         if unit.name not in own and (unit.name in required or unit.name in words)
     ]
-    return Brief(contract, modules[next(iter(own))], neighbours, constants, facts, reference)
+    return Brief(contract, modules[next(iter(own))], neighbours, constants, facts, imports, reference)
 
 
 def implementer_prompt(brief: Brief) -> tuple[Message, ...]:

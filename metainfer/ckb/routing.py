@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from metainfer.ckb.facts import Facts
@@ -34,6 +34,10 @@ class Routing:
     """Unit name to its exemplar; a unit without one is not in it."""
     passed_over: Mapping[str, Sequence[Contract]] = field(default_factory=dict)
     """Unit name to contracts that describe it too, and are deprecated or for other deployments."""
+
+    def lacks_exemplar(self, contract: str) -> bool:
+        """Whether some unit of a contract can only be written."""
+        return any(owner.id == contract and unit not in self.exemplars for unit, owner in self.by_unit.items())
 
     def source_of(self, unit: str) -> tuple[Contract, Exemplar]:
         """The contract and exemplar of a covered unit."""
@@ -83,13 +87,16 @@ def route(knowledge: KnowledgeBase, facts: Facts) -> Routing:
     return Routing(tuple(applying.values()), by_unit, exemplars, passed_over)
 
 
-def coverage(routing: Routing, needed: Iterable[str]) -> tuple[Gap, ...]:
-    """The units among `needed` that the routed knowledge does not serve; empty means covered."""
+def coverage(routing: Routing, needed: Iterable[str], written: Collection[str] = ()) -> tuple[Gap, ...]:
+    """The units among `needed` that the routed knowledge does not serve; empty means covered.
+
+    `written`: ids of contracts whose units are, or will be, written by a model or a person; they need no exemplar.
+    """
     gaps = []
     for unit in needed:
         if unit not in routing.by_unit:
             gaps.append(Gap(unit, _why_no_contract(routing.passed_over.get(unit, ()))))
-        elif unit not in routing.exemplars:
+        elif unit not in routing.exemplars and routing.by_unit[unit].id not in written:
             contract = routing.by_unit[unit]
             others = [e for e in contract.exemplars if unit in e.units]
             why = "; ".join(f"{e.path} applies when {e.applies_when}" for e in others[:_MAX_NAMED]) or "it has none"
@@ -108,9 +115,9 @@ def _why_no_contract(others: Sequence[Contract]) -> str:
     return f"no contract for this deployment: {'; '.join(whys)}{more}"
 
 
-def require_coverage(routing: Routing, needed: Iterable[str]) -> None:
-    """Raise NotCoveredError with the whole list if anything is missing."""
-    if gaps := coverage(routing, needed):
+def require_coverage(routing: Routing, needed: Iterable[str], written: Collection[str] = ()) -> None:
+    """Raise NotCoveredError with the whole list if anything is missing; see `coverage`."""
+    if gaps := coverage(routing, needed, written):
         lines = "\n".join(f"  {gap.unit}: {gap.reason}" for gap in gaps)
         raise NotCoveredError(f"the knowledge base does not cover this deployment:\n{lines}")
 

@@ -18,12 +18,15 @@ Root = Annotated[Path, typer.Option("--root", help="The knowledge base.")]
 def check(root: Root = Path("ckb")) -> None:
     """Validate every contract, predicate and reference, alone and together. Exit code 2 for a broken file, 1 for an
     inconsistency between files."""
+    from metainfer.ckb.audit import unproven
     from metainfer.ckb.store import KnowledgeBase
     from metainfer.commands.audit import print_inconsistencies
 
     knowledge = KnowledgeBase.load(root)
     if print_inconsistencies(knowledge):
         raise typer.Exit(ExitCode.RED)
+    for name in unproven(knowledge):
+        typer.echo(f"{name}: has no exemplar; its units must be written, and its checks are not proven by mutants")
     typer.echo(f"{len(knowledge.contracts)} contracts are consistent")
 
 

@@ -51,7 +51,8 @@ def evaluate(
         }
     )
     with make_reporter(as_json=False) as reporter:
-        prepared = prepare(spec, ckb, workspace.root, cache_root(), reporter)
+        asked = {"backend": "agents", "model": model}
+        prepared = prepare(spec, ckb, workspace.root, cache_root(), reporter, generation=asked)
         plan = EvalPlan(
             settings,
             k,

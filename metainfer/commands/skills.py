@@ -36,7 +36,7 @@ def export(
     settings = Generation.model_validate({"reference": reference})
     root = Workspace.find().root
     with make_reporter(as_json=False) as reporter:
-        prepared = prepare(spec, ckb, root, cache_root(), reporter)
+        prepared = prepare(spec, ckb, root, cache_root(), reporter, generation={"backend": "agents", "model": "any"})
     made = export_skills(prepared.inputs, settings)
     for skill in made:
         target = folder / skill.name

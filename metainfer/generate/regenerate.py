@@ -33,9 +33,9 @@ def regenerate(engine_dir: Path, ckb_root: Path, written: Sequence[WrittenUnits]
     spec, model = recorded_spec(engine_dir, manifest), recorded_model(engine_dir, manifest)
     facts = Facts.from_spec(spec, model)
     routing = route(KnowledgeBase.load(ckb_root), facts)
-    require_coverage(routing, NEEDED_UNITS)
     if written is None:
         written = _written(engine_dir, manifest)
+    require_coverage(routing, NEEDED_UNITS, [own.contract for own in written])
     return generate(
         EngineInputs(
             name=spec.name,

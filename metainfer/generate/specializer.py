@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from metainfer.files import sha256_bytes, write_atomic
 from metainfer.generate.assemble import (
+    AssemblyError,
     UnitSource,
     assemble_module,
     check_import_order,
@@ -32,6 +33,7 @@ from metainfer.generate.manifest import (
     ModelRecord,
     UnitRecord,
 )
+from metainfer.generate.stubs import stub_file
 from metainfer.generate.written import WrittenUnits
 from metainfer.spec.names import package_name
 
@@ -87,15 +89,17 @@ def generate(
     *,
     agent: AgentRecord | None = None,
     folded: bool = True,
+    scaffold: bool = False,
 ) -> GeneratedEngine:
     """Assemble the engine from the routed exemplars, or from what was `written` where a contract's units were.
 
     `agent`: what the model that wrote units is and cost. With `folded` false, branches on `S` stay beside a `facts.py`
-    (for differential tests).
+    (for differential tests). With `scaffold`, stubs stand for units that have no exemplar and are not written yet:
+    such an engine is for judging single units, and is never proposed. Without, they are an AssemblyError.
     """
     package = package_name(inputs.name)
     facts = inputs.facts.model_dump(mode="json")
-    parts = _parts(inputs, {own.contract: own for own in written})
+    parts = _parts(inputs, {own.contract: own for own in written}, scaffold)
     modules = {
         slot.name: assemble_module(slot, _sources(parts[slot.name]), facts if folded else None) for slot in MODULES
     }
@@ -114,23 +118,27 @@ def generate(
     return _with_manifest(inputs, package, parts, texts, agent)
 
 
-def _parts(inputs: EngineInputs, written: Mapping[str, WrittenUnits]) -> dict[str, list[_Part]]:
+def _parts(inputs: EngineInputs, written: Mapping[str, WrittenUnits], scaffold: bool) -> dict[str, list[_Part]]:
     """Module name to the files in it, in the order of the blueprint's units."""
     parts: dict[str, list[_Part]] = {}
     for slot in MODULES:
         placed: dict[str, _Part] = {}
         for unit in slot.units:
-            part = _part(inputs, written, unit)
+            part = _part(inputs, written, unit, scaffold)
             units = (*placed[part.origin].units, unit) if part.origin in placed else (unit,)
             placed[part.origin] = replace(part, units=units)
         parts[slot.name] = list(placed.values())
     return parts
 
 
-def _part(inputs: EngineInputs, written: Mapping[str, WrittenUnits], unit: str) -> _Part:
+def _part(inputs: EngineInputs, written: Mapping[str, WrittenUnits], unit: str, scaffold: bool) -> _Part:
     contract = inputs.routing.by_unit[unit]
     if own := written.get(contract.id):
         return _Part(contract, (unit,), own.text, own.path, own.backend)
+    if scaffold and inputs.routing.lacks_exemplar(contract.id):
+        return _Part(contract, (unit,), stub_file(contract), f"the interface of {contract.id}", "specializer")
+    if unit not in inputs.routing.exemplars:
+        raise AssemblyError(f"{contract.id} has no exemplar for {unit} here, and nobody wrote it")
     exemplar = inputs.routing.exemplars[unit]
     folder = inputs.ckb_root / contract.id
     return _Part(

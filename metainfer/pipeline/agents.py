@@ -20,8 +20,9 @@ from metainfer.generate.blueprint import UNIT_MODULES
 from metainfer.generate.constants import engine_constants
 from metainfer.generate.folding import fold
 from metainfer.generate.manifest import AgentRecord
+from metainfer.generate.stubs import signature_imports
 from metainfer.generate.written import WrittenUnits
-from metainfer.pipeline.unit_judge import UnitJudge, contracts_to_write
+from metainfer.pipeline.unit_judge import UnitJudge, contracts_to_write, waves
 
 if TYPE_CHECKING:
     from metainfer.generate.inputs import EngineInputs
@@ -89,10 +90,12 @@ def write_units(
     write_atomic(folder / OUTCOMES_NAME, pretty_json([asdict(outcome) for outcome in outcomes]))
     units = [WrittenUnits(o.contract, with_newline(o.code), "agents") for o in outcomes if o.code is not None]
     missing = [outcome.contract for outcome in outcomes if outcome.code is None]
-    if missing and settings.fallback == "none":
+    lacking = [contract for contract in missing if inputs.routing.lacks_exemplar(contract)]
+    if missing and (lacking or settings.fallback == "none"):
+        instead = "they have no exemplar to fall back to" if lacking else "or fallback: exemplar"
         raise NotWrittenError(
-            f"{settings.model} wrote no units that hold for {', '.join(missing)}; "
-            "allow more rounds or samples, or fallback: exemplar"
+            f"{settings.model} wrote no units that hold for {', '.join(lacking or missing)}; "
+            f"allow more rounds or samples{'; ' if lacking else ', '}{instead}"
         )
     spent = client.ledger.spent()
     record = AgentRecord(
@@ -156,10 +159,17 @@ async def _ask_for_all(
             progress.start(step)
             brief = brief_of(inputs, contract, settings)
             outcome = await implement(brief, client, made_of.model, judge, effort)
+            if outcome.code is not None:
+                judge.keep(WrittenUnits(contract, with_newline(outcome.code), "agents"))
             progress.done(step, _in_words(outcome))
             return outcome
 
-        return list(await asyncio.gather(*map(one, contracts_to_write(inputs, settings.contracts))))
+        outcomes: list[Outcome] = []
+        for wave in waves(inputs.routing, contracts_to_write(inputs, settings.contracts)):
+            outcomes += await asyncio.gather(*map(one, wave))
+            if any(outcome.code is None and inputs.routing.lacks_exemplar(outcome.contract) for outcome in outcomes):
+                break  # nothing can take its place, so all further calls would be for nothing
+        return outcomes
 
 
 async def require_model(client: ChatClient, model: str) -> None:
@@ -175,7 +185,8 @@ def brief_of(inputs: EngineInputs, contract_id: str, settings: Generation) -> Br
     facts = inputs.facts.model_dump(mode="json")
     constants = engine_constants(inputs.name, inputs.model_digest, inputs.model, inputs.limits)
     reference = exemplars_of(inputs, contract_id) if settings.reference == "exemplars" else ""
-    return make_brief(contract, inputs.routing, UNIT_MODULES, constants, facts, reference)
+    imports = signature_imports(contract)
+    return make_brief(contract, inputs.routing, UNIT_MODULES, constants, facts, imports, reference)
 
 
 def exemplars_of(inputs: EngineInputs, contract_id: str) -> str:

@@ -42,10 +42,14 @@ def assemble_what_fits(
 ) -> Candidate:
     """The engine with everything that was written and fits together; of two that clash the later one falls back.
 
-    Files that were judged one by one may define the same private name. Raises AssemblyError for what was submitted.
+    Files that were judged one by one may define the same private name. Raises AssemblyError where what was submitted,
+    or has no exemplar, clashes.
     """
-    candidate = Candidate(generate(inputs, submitted, agent=agent), tuple(submitted), agent)
     taken = {own.contract for own in submitted}
+    needed = [own for own in made if inputs.routing.lacks_exemplar(own.contract) and own.contract not in taken]
+    first = (*submitted, *needed)
+    taken |= {own.contract for own in needed}
+    candidate = Candidate(generate(inputs, first, agent=agent), first, agent)
     for own in made:
         if own.contract in taken:
             continue
@@ -62,7 +66,11 @@ def find_culprit(candidate: Candidate, inputs: EngineInputs, red: GateReport, re
 
     Those that the gate's findings name are tried first.
     """
-    contracts = [own.contract for own in candidate.written if own.backend == "agents"]
+    contracts = [
+        own.contract
+        for own in candidate.written
+        if own.backend == "agents" and not inputs.routing.lacks_exemplar(own.contract)
+    ]
     named = _named(candidate.engine, inputs, red)
     for contract in sorted(contracts, key=lambda contract: contract not in named):
         with tempfile.TemporaryDirectory(prefix="metainfer-blame-") as scratch:

@@ -144,7 +144,10 @@ def _ask(
     made_of = client_for(inputs, settings, tools.access, folder=tools.folder, state=tools.state)
     kernels = tools.state / "kernels"
     kernels.mkdir(parents=True, exist_ok=True)
-    judge = _FittingJudge(UnitJudge(inputs, tools.sandbox, kernels), candidate)
+    units = UnitJudge(inputs, tools.sandbox, kernels)
+    for own in candidate.written:
+        units.keep(own)
+    judge = _FittingJudge(units, candidate)
     effort = Effort(settings.rounds, settings.samples, settings.temperature, settings.max_tokens)
     unseen = settings.model_copy(update={"reference": "none"})  # the present code stands in the exemplar's place
 

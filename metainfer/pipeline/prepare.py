@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from metainfer.checkpoint.feasibility import Feasibility, require_feasible
 from metainfer.checkpoint.sources import ModelFolder, fetch_model
 from metainfer.ckb.facts import Facts
 from metainfer.ckb.routing import require_coverage, route
 from metainfer.ckb.store import KnowledgeBase
+from metainfer.errors import InputError
 from metainfer.generate.blueprint import NEEDED_UNITS
 from metainfer.generate.constants import Limits
 from metainfer.generate.inputs import EngineInputs
 from metainfer.spec.load import load_named_spec, refuse_machine, refuse_unserved
+from metainfer.spec.models import Generation
 
 if TYPE_CHECKING:
+    from metainfer.ckb.routing import Routing
     from metainfer.progress import Progress
     from metainfer.spec.models import Spec
 
@@ -34,9 +40,24 @@ class Prepared:
     feasibility: Feasibility
 
 
-def prepare(spec_path: Path, ckb_root: Path, repo_root: Path, cache: Path, progress: Progress) -> Prepared:
-    """Validate, fetch the model, route, and check coverage and memory. Raises the error of whatever does not hold."""
+def prepare(
+    spec_path: Path,
+    ckb_root: Path,
+    repo_root: Path,
+    cache: Path,
+    progress: Progress,
+    *,
+    generation: Mapping[str, Any] | None = None,
+    submitted: Collection[str] = (),
+) -> Prepared:
+    """Validate, fetch the model, route, and check coverage and memory. Raises the error of whatever does not hold.
+
+    `generation`: fields of the spec's `generation` to set otherwise. `submitted`: units that somebody wrote. What is
+    written needs no exemplar to be covered.
+    """
     spec = load_named_spec(spec_path)
+    if generation:
+        spec = spec.model_copy(update={"generation": _changed(spec.generation, generation)})
     refuse_machine()
     refuse_unserved(spec)
     knowledge = KnowledgeBase.load(ckb_root)
@@ -51,7 +72,7 @@ def prepare(spec_path: Path, ckb_root: Path, repo_root: Path, cache: Path, progr
     fits = require_feasible(spec, model.facts)
     facts = Facts.from_spec(spec, model.facts)
     routing = route(knowledge, facts)
-    require_coverage(routing, NEEDED_UNITS)
+    require_coverage(routing, NEEDED_UNITS, _written(spec.generation, routing, submitted))
     inputs = EngineInputs(
         name=spec.name,
         spec=spec.resolved(),
@@ -64,6 +85,25 @@ def prepare(spec_path: Path, ckb_root: Path, repo_root: Path, cache: Path, progr
         limits=Limits.from_spec(spec),
     )
     return Prepared(spec, spec_path, model, knowledge, inputs, fits)
+
+
+def _changed(generation: Generation, changes: Mapping[str, Any]) -> Generation:
+    """InputError, in the words of the spec's own rules, for what does not go together."""
+    try:
+        return Generation.model_validate(generation.model_dump() | dict(changes))
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False)
+        where = [".".join(map(str, problem["loc"])) for problem in problems]
+        told = [problem["msg"].removeprefix("Value error, ") for problem in problems]
+        lines = [f"{place}: {words}" if place else words for place, words in zip(where, told, strict=True)]
+        raise InputError(f"generation: {'; '.join(lines)}") from error
+
+
+def _written(generation: Generation, routing: Routing, submitted: Collection[str]) -> set[str]:
+    """Ids of the contracts whose units a model or a person makes."""
+    by_model = {c.id for c in routing.contracts if c.id in generation.contracts or not generation.contracts}
+    by_person = {routing.by_unit[unit].id for unit in submitted if unit in routing.by_unit}
+    return by_person | (by_model if generation.backend == "agents" else set())
 
 
 def _relative(path: Path, root: Path) -> str:

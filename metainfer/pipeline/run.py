@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import ValidationError
-
 from metainfer.errors import InputError
 from metainfer.files import pretty_json, write_atomic
 from metainfer.gates.runner import GATES
@@ -21,7 +19,6 @@ from metainfer.pipeline.performance import performance_report
 from metainfer.pipeline.prepare import Prepared, prepare
 from metainfer.pipeline.proposed import ProposedKnowledge, read_proposals
 from metainfer.pipeline.record import RunLog
-from metainfer.spec.models import Generation
 
 if TYPE_CHECKING:
     from metainfer.bench.report import BenchReport
@@ -90,8 +87,17 @@ def run(request: RunRequest, forge: Forge, progress: Progress) -> RunResult:
     """
     base = forge.base_sha()
     ckb_root = export_knowledge(forge, base, request.state)
-    prepared = _with_generation(
-        prepare(request.spec_path, ckb_root, request.repo_root, request.cache, progress), request
+    prepared = _with_agent(
+        prepare(
+            request.spec_path,
+            ckb_root,
+            request.repo_root,
+            request.cache,
+            progress,
+            generation=request.generation,
+            submitted=request.submitted,
+        ),
+        request,
     )
     inputs = prepared.inputs
     knowledge = read_proposals(request.proposals, ckb_root)
@@ -102,7 +108,7 @@ def run(request: RunRequest, forge: Forge, progress: Progress) -> RunResult:
             reason += "; the knowledge was not proposed, since nothing was made: --regenerate makes the engine again"
         return RunResult("unchanged", inputs.name, inputs.input_hash, reason, outcome=preview, knowledge=knowledge)
     if request.dry_run:
-        plan = {unit: _origin(prepared, unit) for unit in inputs.routing.exemplars}
+        plan = {unit: _origin(prepared, unit) for unit in inputs.routing.by_unit}
         return RunResult(
             "planned", inputs.name, inputs.input_hash, preview.reason, outcome=preview, plan=plan, knowledge=knowledge
         )
@@ -184,37 +190,23 @@ def _make(
     )
 
 
-def _with_generation(prepared: Prepared, request: RunRequest) -> Prepared:
-    """The same with the request's changes to `generation`, and with what a model is asked among the inputs."""
+def _with_agent(prepared: Prepared, request: RunRequest) -> Prepared:
+    """The same with what a model is asked, and what was submitted, among the inputs."""
     from metainfer.pipeline.agents import agent_settings
     from metainfer.pipeline.submitted import submitted_units
 
     spec = prepared.spec
-    if request.generation:
-        spec = spec.model_copy(update={"generation": _changed(spec.generation, request.generation)})
     overrides = {own.contract: own.digest for own in submitted_units(prepared.inputs, request.submitted)}
-    inputs = replace(prepared.inputs, spec=spec.resolved(), overrides=overrides)
+    inputs = replace(prepared.inputs, overrides=overrides)
     if not spec.generation.asks_a_model:
         if overrides and request.allow_unsandboxed:
             raise InputError("what was submitted runs in the sandbox or not at all; leave --allow-unsandboxed out")
-        return replace(prepared, spec=spec, inputs=inputs)
+        return replace(prepared, inputs=inputs)
     if request.agents is None:
         raise InputError("a model is to take part in this engine; say where it is: --base-url http://HOST:PORT/v1")
     if request.allow_unsandboxed:
         raise InputError("what a model wrote runs in the sandbox or not at all; leave --allow-unsandboxed out")
-    return replace(prepared, spec=spec, inputs=replace(inputs, agent=agent_settings(spec.generation)))
-
-
-def _changed(generation: Generation, changes: Mapping[str, Any]) -> Generation:
-    """InputError, in the words of the spec's own rules, for what does not go together."""
-    try:
-        return Generation.model_validate(generation.model_dump() | dict(changes))
-    except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False)
-        where = [".".join(map(str, problem["loc"])) for problem in problems]
-        told = [problem["msg"].removeprefix("Value error, ") for problem in problems]
-        lines = [f"{place}: {words}" if place else words for place, words in zip(where, told, strict=True)]
-        raise InputError(f"generation: {'; '.join(lines)}") from error
+    return replace(prepared, inputs=replace(inputs, agent=agent_settings(spec.generation)))
 
 
 def _generate(request: RunRequest, prepared: Prepared, log: RunLog, progress: Progress) -> Candidate:
@@ -402,5 +394,8 @@ def _publish(
 
 
 def _origin(prepared: Prepared, unit: str) -> str:
-    contract, exemplar = prepared.inputs.routing.source_of(unit)
+    routing = prepared.inputs.routing
+    if unit not in routing.exemplars:
+        return f"{routing.by_unit[unit].id} v{routing.by_unit[unit].version}: to be written, it has no exemplar"
+    contract, exemplar = routing.source_of(unit)
     return f"{contract.id} v{contract.version}: {exemplar.path}"

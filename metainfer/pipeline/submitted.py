@@ -11,7 +11,7 @@ from metainfer.errors import ExitCode, InputError, MetainferError
 from metainfer.files import read_regular
 from metainfer.generate.written import WrittenUnits
 from metainfer.pipeline.agents import with_newline
-from metainfer.pipeline.unit_judge import UnitJudge
+from metainfer.pipeline.unit_judge import UnitJudge, contracts_to_write, waves
 
 if TYPE_CHECKING:
     from metainfer.generate.inputs import EngineInputs
@@ -48,8 +48,10 @@ def require_good(inputs: EngineInputs, submitted: Sequence[WrittenUnits], kernel
     kernels.mkdir(parents=True, exist_ok=True)
     judge = UnitJudge(inputs, sandbox, kernels)
     contracts = {contract.id: contract for contract in inputs.routing.contracts}
-    for own in submitted:
+    order = [name for wave in waves(inputs.routing, contracts_to_write(inputs, [])) for name in wave]
+    for own in sorted(submitted, key=lambda own: order.index(own.contract)):
         findings = check_file(own.text, contracts[own.contract].units) or judge.judge(own.contract, own.text)
         if findings:
             listed = "\n".join(f"  - {finding}" for finding in findings)
             raise SubmissionError(f"the units of {own.contract} do not hold:\n{listed}")
+        judge.keep(own)

@@ -1,7 +1,8 @@
 """Judges one contract's written units while they are being written: assembled with everything else, then checked.
 
-The rest of the engine is scaffold: exemplars, in units that the writer never sees. What is judged here is judged again
-as a whole by every gate; this only finds faults early and says whose they are.
+The rest of the engine is scaffold: exemplars, which the writer never sees, and where there are none what was written
+before, or stubs. What is judged here is judged again as a whole by every gate; this only finds faults early and says
+whose they are.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from metainfer.agents.brief import Brief
 from metainfer.errors import MachineError
@@ -25,6 +27,10 @@ from metainfer.generate.written import WrittenUnits
 from metainfer.sandbox import Sandbox
 from metainfer.spec.names import package_name
 
+if TYPE_CHECKING:
+    from metainfer.ckb.models import Contract
+    from metainfer.ckb.routing import Routing
+
 
 class UnitJudge:
     """Judges files of code for the contracts of one engine, one at a time."""
@@ -39,6 +45,7 @@ class UnitJudge:
         self._kernels = kernels
         self._mypy_cache = mypy_cache
         self._has_kernels = False
+        self._kept: dict[str, WrittenUnits] = {}
         self._turn = asyncio.Semaphore(1)
 
     async def __call__(self, brief: Brief, code: str) -> Sequence[str]:
@@ -46,13 +53,19 @@ class UnitJudge:
         async with self._turn:
             return await asyncio.to_thread(self.judge, brief.contract.id, code)
 
+    def keep(self, written: WrittenUnits) -> None:
+        """Let units that hold stand where there is no exemplar, when others are judged from now on."""
+        if self.inputs.routing.lacks_exemplar(written.contract):
+            self._kept[written.contract] = written
+
     def judge(self, contract: str, code: str) -> list[str]:
         """The same, waiting: assembly, then the static rules, then the contract's checks on fresh inputs."""
         written = WrittenUnits(contract, code if code.endswith("\n") else f"{code}\n", "agents")
         try:
             if unknown := undefined_names(code):
                 return [f"{name}; the file must import or define all that it uses" for name in unknown]
-            engine = generate(self.inputs, [written])
+            others = [kept for kept in self._kept.values() if kept.contract != contract]
+            engine = generate(self.inputs, [*others, written], scaffold=True)
         except (AssemblyError, FoldError) as error:
             return [str(error).replace(written.path, "the file")]
         except (RecursionError, MemoryError):
@@ -66,14 +79,18 @@ class UnitJudge:
             return list(_in_words(report, folder, package_name(self.inputs.name)))
 
     def _check(self, engine: Path, contract: str) -> GateReport:
-        self._build_kernels()
-        makes_kernels = self.inputs.routing.by_unit["load_kernels"].id == contract
+        routing = self.inputs.routing
+        builders = {routing.by_unit[unit].id for unit in ("load_kernels", "Linear", "paged_attention")}
+        reviewed = not any(map(routing.lacks_exemplar, builders))
+        if reviewed:
+            self._build_kernels()
+        makes_kernels = routing.by_unit["load_kernels"].id == contract
         return unit_gate(
             engine,
             self.inputs.ckb_root,
             self.sandbox,
             seed=self.seed,
-            kernels=None if makes_kernels else self._kernels,
+            kernels=self._kernels if reviewed and not makes_kernels else None,
             sealed=True,
             only=[contract],
         )
@@ -84,7 +101,7 @@ class UnitJudge:
             return
         with tempfile.TemporaryDirectory(prefix="metainfer-units-") as scratch:
             folder = Path(scratch, self.inputs.name)
-            generate(self.inputs).write(folder)
+            generate(self.inputs, scaffold=True).write(folder)
             attention = self.inputs.routing.by_unit["paged_attention"].id
             report = unit_gate(folder, self.inputs.ckb_root, self.sandbox, kernels=self._kernels, only=[attention])
         if not report.passed:
@@ -111,3 +128,28 @@ def contracts_to_write(inputs: EngineInputs, only: Sequence[str]) -> list[str]:
     """Ids of the contracts whose units an agent is to write, in the order of the engine's modules."""
     in_order = list(dict.fromkeys(inputs.routing.by_unit[unit].id for unit in UNIT_MODULES))
     return [contract for contract in in_order if not only or contract in only]
+
+
+def waves(routing: Routing, contracts: Sequence[str]) -> list[list[str]]:
+    """Contracts in groups that can be written side by side, each after those that its judgement needs.
+
+    Contracts without an exemplar come first, module by module and within one by what they require: nothing else can
+    stand in for them. All others make the last group.
+    """
+    lacking = [contract for contract in contracts if routing.lacks_exemplar(contract)]
+    place = {contract.id: (_module_index(contract), _depth(routing, contract)) for contract in routing.contracts}
+    groups = [[one for one in lacking if place[one] == at] for at in sorted({place[one] for one in lacking})]
+    rest = [contract for contract in contracts if contract not in lacking]
+    return [*groups, rest] if rest else groups
+
+
+def _module_index(contract: Contract) -> int:
+    modules = list(dict.fromkeys(UNIT_MODULES.values()))
+    return max(
+        (modules.index(UNIT_MODULES[unit.name]) for unit in contract.units if unit.name in UNIT_MODULES), default=0
+    )
+
+
+def _depth(routing: Routing, contract: Contract) -> int:
+    needed = [other for other in routing.contracts if other.id in contract.requires]
+    return 1 + max((_depth(routing, other) for other in needed), default=0)

@@ -16,6 +16,7 @@ from metainfer.ckb.mutants import default_deployments
 from metainfer.generate.blueprint import UNIT_MODULES
 from metainfer.generate.inputs import EngineInputs
 from metainfer.generate.scratch import scratch_inputs
+from metainfer.generate.stubs import signature_imports
 from metainfer.pipeline.agents import brief_of
 from metainfer.spec.models import Generation
 
@@ -49,7 +50,8 @@ def exemplar_text(inputs: EngineInputs, contract: str) -> str:
 def published(inputs: EngineInputs) -> list[str]:
     texts = [(CKB / contract.id / "contract.yaml").read_text() for contract in inputs.routing.contracts]
     signatures = ["\n".join(unit.signature for unit in contract.units) for contract in inputs.routing.contracts]
-    return [*texts, *signatures]
+    imports = ["\n".join(signature_imports(contract)) for contract in inputs.routing.contracts]
+    return [*texts, *signatures, *imports]
 
 
 def test_without_a_reference_no_prompt_holds_code_of_any_exemplar(inputs: EngineInputs) -> None:

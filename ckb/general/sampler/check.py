@@ -159,6 +159,8 @@ def check_logprobs(c: Candidate) -> Iterator[Finding]:
     sequences = [_sequence(c, logprobs=n, **shape) for n, shape in zip(wanted, shapes, strict=True)]
     for row, (token, count) in enumerate(zip(c.unit("sample")(logits, sequences), wanted, strict=True)):
         if count is None:
+            if not math.isnan(token.logprob) or token.top != ():
+                yield Finding("check_logprobs", f"row {row}: nobody asked, but it says {token.logprob} and {token.top}")
             continue
         reference = logits[row].double().log_softmax(dim=-1)
         best = reference.topk(count)
