@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from metainfer.bench.duel import Duel
+from metainfer.bench.duel import Duel, Metric, take_turns
+from metainfer.bench.engine_subject import EngineSubject
+from metainfer.bench.prompts import PromptMaker
+from metainfer.bench.report import BenchSettings
+from metainfer.bench.servers import subprocess_env, tcp_launcher
+from tests.bench.conftest import VOCAB
 
 SPEEDS = st.floats(1e-3, 1e6)
 FACTORS = st.floats(1.0, 100.0)
@@ -90,3 +100,38 @@ def test_what_is_no_speed_is_refused(speed: float) -> None:
 def test_every_engine_has_a_speed_in_every_cycle() -> None:
     with pytest.raises(ValidationError, match="one speed per cycle"):
         duel([100.0, 100.0], [100.0, 100.0], [100.0])
+
+
+SERVER = Path(__file__).with_name("scripted_server.py")
+
+
+def server(name: str, first_s: float, token_s: float) -> EngineSubject:
+    """A real HTTP server that sleeps before the first token, and after each."""
+
+    def command(port: int) -> Sequence[str]:
+        waits = ["--first-s", str(first_s), "--token-s", str(token_s)]
+        return [sys.executable, str(SERVER), "--port", str(port), *waits]
+
+    return EngineSubject(name, tcp_launcher(command, env=subprocess_env(1)), threads=1)
+
+
+@pytest.mark.parametrize(
+    ("metric", "first_s", "token_s", "wins"),
+    [
+        ("latency", 0.0, 0.002, True),
+        ("throughput", 0.0, 0.002, True),
+        ("latency", 0.0, 0.05, False),
+        ("latency", 0.8, 0.0, False),
+    ],
+    ids=["quicker", "quicker under load", "slower", "late and all at once"],
+)
+def test_servers_that_take_turns(tmp_path: Path, metric: Metric, first_s: float, token_s: float, wins: bool) -> None:
+    """The old server takes 8 x 40 ms for an answer. One that sends all of it at once after 800 ms has the best TPOT."""
+    settings = BenchSettings(decode_prompt=8, decode_tokens=8, clients=2, load_prompt=8, load_tokens=8, threads=1)
+    subjects = [server("old", 0.0, 0.04), server("twin", 0.0, 0.04), server("new", first_s, token_s)]
+    with ExitStack() as stack:
+        for subject in subjects:
+            stack.callback(subject.stop)
+            subject.start()
+        made = take_turns(subjects, PromptMaker(tmp_path, VOCAB, 0), settings, metric, cycles=2)
+    assert made.won is wins, str(made)
