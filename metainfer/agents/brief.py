@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from metainfer.ckb.routing import Routing
     from metainfer.generate.constants import Constant
 
-PROMPT_VERSION = 4
+PROMPT_VERSION = 5
 """Of all prompt files; part of an engine's inputs."""
 
 
@@ -73,6 +73,14 @@ def implementer_prompt(brief: Brief) -> tuple[Message, ...]:
     return (
         Message(role="system", content=_render("implementer.system.md.j2", brief)),
         Message(role="user", content=_render("implementer.task.md.j2", brief)),
+    )
+
+
+def optimiser_prompt(brief: Brief, present: str, figures: Sequence[str]) -> tuple[Message, ...]:
+    """The same for a file that is to become faster: `present` is what it holds now, `figures` are of a profile."""
+    return (
+        Message(role="system", content=_render("implementer.system.md.j2", brief)),
+        Message(role="user", content=_render("optimiser.task.md.j2", brief, present=present, figures=figures)),
     )
 
 

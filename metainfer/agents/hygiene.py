@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 _HTML_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _TAG = re.compile(
-    r"<(/?)(contracts?|reference|interfaces|deployment|findings|budget|file|objections|difference)\b", re.IGNORECASE
+    r"<(/?)(contracts?|reference|interfaces|deployment|findings|budget|file|objections|difference|present|profile)\b",
+    re.IGNORECASE,
 )
 """Tags that mark data in our prompts; data must not be able to end itself."""
 _LINE_CHARACTERS = "\n\t"

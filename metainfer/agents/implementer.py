@@ -75,18 +75,20 @@ async def implement(brief: Brief, client: ChatClient, model: str, judge: Judge, 
     """
     outcome = Outcome(brief.contract.id)
     try:
-        await _converse(brief, client, model, judge, effort, outcome, sample=0, rounds=effort.rounds)
+        opening = implementer_prompt(brief)
+        await converse(brief, opening, client, model, judge, effort, outcome, sample=0, rounds=effort.rounds)
         for sample in range(1, effort.samples + 1):
             if outcome.code is not None:
                 break
-            await _converse(brief, client, model, judge, effort, outcome, sample=sample, rounds=0)
+            await converse(brief, opening, client, model, judge, effort, outcome, sample=sample, rounds=0)
     except (BudgetError, AnswerError) as error:
         outcome.stopped = str(error)
     return outcome
 
 
-async def _converse(
+async def converse(
     brief: Brief,
+    opening: tuple[Message, ...],
     client: ChatClient,
     model: str,
     judge: Judge,
@@ -95,9 +97,9 @@ async def _converse(
     *,
     sample: int,
     rounds: int,
+    role: str = "implementer",
 ) -> None:
     """One conversation. Of earlier rounds only the last answer stays in view: small models have short memories."""
-    opening = implementer_prompt(brief)
     messages: tuple[Message, ...] = opening
     for number in range(rounds + 1):
         request = ChatRequest(
@@ -108,7 +110,7 @@ async def _converse(
             seed=sample,
             sample=sample,
         )
-        purpose = Purpose(role="implementer", subject=brief.contract.id, round=number)
+        purpose = Purpose(role=role, subject=brief.contract.id, round=number)
         reply = await client.ask(request, purpose)
         answer = read_answer(reply, brief.contract.units)
         findings = answer.complaints or await judge(brief, answer.code)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,11 +14,11 @@ from metainfer.bench.comparison import Contestant, agreements, doubts, ratios
 from metainfer.bench.environment import Noise, NoiseMeter, capture_environment
 from metainfer.bench.figures import Turn, turn_figures
 from metainfer.bench.goals import judge_goals
-from metainfer.bench.metrics import Spread, Timeline, tpot_ms, ttft_ms
+from metainfer.bench.metrics import Spread, tpot_ms, ttft_ms
 from metainfer.bench.processes import own_cpu_s, tree_cpu_s, tree_memory
 from metainfer.bench.prompts import PromptMaker
 from metainfer.bench.report import BenchReport, BenchSettings, Memory, Missing, SubjectReport
-from metainfer.bench.subject import Subject, SubjectError, brief
+from metainfer.bench.subject import Subject, SubjectError, brief, closed_loop
 from metainfer.progress import Progress, Silent
 
 if TYPE_CHECKING:
@@ -174,7 +173,7 @@ class _Bench:
         expected_ms = ttft_ms(decode) + tpot_ms(decode) * settings.decode_tokens + ttft_ms(prefill)
         if subject.concurrent:
             load_began_s = time.monotonic()
-            _closed_loop(subject, prompts.load, settings.clients, 2)
+            closed_loop(subject, prompts.load, settings.clients, 2)
             requests_ms = settings.requests_per_client * settings.load_tokens * tpot_ms(decode)
             expected_ms += (time.monotonic() - load_began_s) * 1e3 + requests_ms
         self._progress.done(step, subject.info().mode)
@@ -220,7 +219,7 @@ class _Bench:
         decode = subject.run(prompts.decode, settings.decode_tokens)
         decode_s, decode_cpu_s = time.monotonic() - began_s, tree_cpu_s(subject.pid) - cpu_before_s
         prefill = subject.run(prompts.prefill, 2)
-        load = _closed_loop(subject, prompts.load, settings.clients, settings.load_tokens) if subject.concurrent else []
+        load = closed_loop(subject, prompts.load, settings.clients, settings.load_tokens) if subject.concurrent else []
         idle_share = (_trees_cpu_s(others) - idle_before_s) / (time.monotonic() - began_s)
         self._bystander_share = max(self._bystander_share, idle_share)
         after = meter.take()
@@ -259,17 +258,6 @@ class _Bench:
             figures={name: Spread.of([row[name] for row in rows]) for name in names},
             memory=memory and Memory(peak_rss_bytes=memory.peak_rss_bytes, private_bytes=memory.private_bytes),
         )
-
-
-def _closed_loop(subject: Subject, prompts: Sequence[list[int]], clients: int, tokens: int) -> list[Timeline]:
-    """`clients` at once, each with its share of the prompts, one after the other."""
-
-    def client(share: Sequence[list[int]]) -> list[Timeline]:
-        return [subject.run(prompt, tokens) for prompt in share]
-
-    with ThreadPoolExecutor(clients) as pool:
-        results = list(pool.map(client, [prompts[index::clients] for index in range(clients)]))
-    return [timeline for timelines in results for timeline in timelines]
 
 
 def _trees_cpu_s(contestants: Sequence[Contestant]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -75,3 +76,14 @@ class Subject(Protocol):
     def stop(self) -> None:
         """End the process. Does nothing if it is not running."""
         ...
+
+
+def closed_loop(subject: Subject, prompts: Sequence[list[int]], clients: int, tokens: int) -> list[Timeline]:
+    """`clients` at once, each with its share of the prompts, one after the other."""
+
+    def client(share: Sequence[list[int]]) -> list[Timeline]:
+        return [subject.run(prompt, tokens) for prompt in share]
+
+    with ThreadPoolExecutor(clients) as pool:
+        results = list(pool.map(client, [prompts[index::clients] for index in range(clients)]))
+    return [timeline for timelines in results for timeline in timelines]

@@ -36,8 +36,8 @@ def generate(
     root = Workspace.find().root
     with make_reporter(as_json=False) as reporter:
         prepared = prepare(spec, ckb, root, cache_root(), reporter)
-        if prepared.spec.generation.backend != "specializer":
-            raise InputError(f"{spec}: a model is to write this engine's units, which `metainfer run` sees to")
+        if prepared.spec.generation.asks_a_model:
+            raise InputError(f"{spec}: a model is to take part in this engine, which `metainfer run` sees to")
         engine = make(prepared.inputs)
     target = out or Path("engines") / prepared.spec.name
     if target.exists() and any(target.iterdir()):

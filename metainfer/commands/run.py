@@ -47,6 +47,10 @@ def run(
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Repairs of a unit from what was found in it.")] = None,
     samples: Annotated[int | None, typer.Option(help="Fresh attempts after those.")] = None,
+    optimise: Annotated[
+        bool | None,
+        typer.Option("--optimise/--no-optimise", help="Ask the model for faster variants of the hottest units."),
+    ] = None,
     price: Annotated[
         str | None, typer.Option(help="US dollars per million tokens, INPUT,OUTPUT; default: free.")
     ] = None,
@@ -66,7 +70,7 @@ def run(
     refuse_machine()
     workspace = Workspace.find()
     given: dict[str, Any] = {"backend": backend, "model": model, "contracts": contract, "reference": reference}
-    given |= {"rounds": rounds, "samples": samples}
+    given |= {"rounds": rounds, "samples": samples, "optimise": optimise}
     request = RunRequest(
         spec_path=spec,
         repo_root=workspace.root,
@@ -141,6 +145,9 @@ def describe(result: RunResult) -> str:
             lines.append(f"            reproduce: {escape(report.reproduce)}")
     if result.bench:
         lines += _bench_lines(result)
+    if result.optimised:
+        tried = [f"{one.contract}: {one.in_words()}" for one in result.optimised.tried]
+        lines += [f"  {escape(words)}" for words in tried or [result.optimised.note]]
     lines += [f"  {unit:<18} {escape(origin)}" for unit, origin in result.plan.items()]
     for change in result.knowledge.changes:
         mark = "[red]WEAKENS[/] " if change.weakens else ""
@@ -181,6 +188,7 @@ def as_data(result: RunResult) -> dict[str, Any]:
         "run_folder": str(result.run_folder) if result.run_folder else None,
         "gates": {report.gate: report.verdict for report in result.gates},
         "bench": result.bench.model_dump(mode="json") if result.bench else None,
+        "optimise": result.optimised.model_dump(mode="json") if result.optimised else None,
         "plan": dict(result.plan),
         "knowledge": [asdict(change) for change in result.knowledge.changes],
     }

@@ -10,6 +10,7 @@ from metainfer.forge.bench_table import bench_remarks, bench_table
 from metainfer.forge.evidence import REQUIRED_GATES
 from metainfer.forge.markdown import block, code, fence, inline, table
 from metainfer.forge.objections import OBJECTIONS, objections_table
+from metainfer.forge.optimise_table import optimise_lines
 
 MAX_CHARACTERS = 59_000
 """Leaves room for the hidden marker and for a line about an earlier pull request below 60,000."""
@@ -69,6 +70,7 @@ def render_body(parts: BodyParts, limit: int = MAX_CHARACTERS) -> str:
         _gates(parts.evidence),
         _findings(parts.evidence),
         *_bench(parts.evidence.get("bench")),
+        _optimisation(parts.evidence),
         _objections(parts.manifest),
         _knowledge(parts.knowledge),
         _provenance(parts.manifest),
@@ -176,6 +178,11 @@ def _objections(manifest: Mapping[str, Any]) -> _Section | None:
     return _Section(5, "objections", f"{OBJECTIONS}\n\n{head}", lines) if given else None
 
 
+def _optimisation(evidence: Mapping[str, Any]) -> _Section | None:
+    lines = optimise_lines(_dict(evidence.get("optimise")))
+    return _Section(3, "optimisation", "### Optimisation\n", lines) if lines else None
+
+
 def _knowledge(changes: Sequence[KnowledgeChange]) -> _Section | None:
     if not changes:
         return _Section(4, "knowledge", "### Knowledge\n", ["No change of the knowledge base is proposed."])
@@ -209,6 +216,8 @@ def _provenance(manifest: Mapping[str, Any]) -> _Section:
             words.append(f"its plan left {', '.join(map(code, left))} to their exemplars")
         if unread := agent.get("unreviewed"):
             words.append(f"no reviewer answered for {', '.join(map(code, unread))}")
+        if optimised := agent.get("optimised"):
+            words.append(f"it made {', '.join(map(code, optimised))} measurably faster")
     generator = _dict(manifest.get("generator"))
     rows = [
         [code(unit.get("name", "?")), inline(unit.get("contract", "?")), inline(unit.get("contract_version", "?")),

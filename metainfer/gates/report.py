@@ -63,6 +63,8 @@ class Evidence(_Record):
     gates: list[GateReport]
     bench: dict[str, Any] | None = None
     """The benchmark's report as plain data."""
+    optimise: dict[str, Any] | None = None
+    """The report of an optimisation, if there was one."""
     created: str
     """UTC, ISO 8601."""
 

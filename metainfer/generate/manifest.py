@@ -72,7 +72,7 @@ class ObjectionRecord(_Record):
 
 
 class AgentRecord(_Record):
-    """The model that wrote units, how it was asked, and what that cost; absent when no model wrote anything."""
+    """The model that was asked for units, how it was asked, and what that cost; absent when none was asked."""
 
     settings: dict[str, Any]
     """All that decides what the model is asked: part of the inputs' hash."""
@@ -83,6 +83,8 @@ class AgentRecord(_Record):
     objections: tuple[ObjectionRecord, ...] = ()
     unreviewed: tuple[str, ...] = ()
     """Contracts whose file a reviewer was to read and did not."""
+    optimised: tuple[str, ...] = ()
+    """Contracts whose units the model wrote anew and measurably faster: figures in evidence.json, at `optimise`."""
     tokens: int
     cost_usd: float
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,24 +84,11 @@ def write_units(
     goes on where it was and within the same budget. Raises EndpointError if the model cannot be reached, and
     NotWrittenError where nothing may take the place of units that do not hold.
     """
-    unknown = set(settings.contracts) - {contract.id for contract in inputs.routing.contracts if contract.units}
-    if unknown:
-        raise InputError(f"no contract of this engine is called {', '.join(sorted(unknown))}")
-    ledger = Ledger(
-        state / "ledgers" / f"{inputs.input_hash}.jsonl",
-        Limits(
-            usd=settings.budget_usd if access.price else None,
-            tokens=settings.budget_tokens,
-            wall_s=settings.budget_wall_s,
-        ),
-        price=access.price,
-        stop_file=state / STOP_FILE,
-    )
-    transcript = Transcript(folder / TRANSCRIPT_NAME, [access.api_key])
+    require_contracts(inputs, settings)
+    client = client_for(inputs, settings, access, folder=folder, state=state)
     with_kernels = state / "kernels"
     with_kernels.mkdir(parents=True, exist_ok=True)
     judge = UnitJudge(inputs, sandbox, with_kernels)
-    client = _Client(access, settings.model or "", ledger, transcript, ReplyStore(state / "replies"))
     outcomes = asyncio.run(_ask_for_all(inputs, settings, client, judge, progress, folder))
     write_atomic(folder / OUTCOMES_NAME, pretty_json([asdict(outcome) for outcome in outcomes]))
     units = [WrittenUnits(o.contract, with_newline(o.code), "agents") for o in outcomes if o.code is not None]
@@ -113,7 +100,7 @@ def write_units(
             f"{settings.model} wrote no units that hold for {', '.join(lacking or missing)}; "
             f"allow more rounds or samples{'; ' if lacking else ', '}{instead}"
         )
-    spent = ledger.spent()
+    spent = client.ledger.spent()
     left = [outcome.contract for outcome in outcomes if outcome.stopped == LEFT]
     record = AgentRecord(
         settings=agent_settings(settings),
@@ -128,7 +115,7 @@ def write_units(
 
 
 @dataclass(frozen=True)
-class _Client:
+class Client:
     """What a client is made of. It belongs to an event loop, so it is made inside of one."""
 
     access: AgentAccess
@@ -147,8 +134,31 @@ class _Client:
         )
 
 
+def require_contracts(inputs: EngineInputs, settings: Generation) -> None:
+    """InputError for a contract that this engine does not have."""
+    unknown = set(settings.contracts) - {contract.id for contract in inputs.routing.contracts if contract.units}
+    if unknown:
+        raise InputError(f"no contract of this engine is called {', '.join(sorted(unknown))}")
+
+
+def client_for(inputs: EngineInputs, settings: Generation, access: AgentAccess, *, folder: Path, state: Path) -> Client:
+    """A client whose calls are booked on these inputs, within the budgets, and written down in `folder`."""
+    ledger = Ledger(
+        state / "ledgers" / f"{inputs.input_hash}.jsonl",
+        Limits(
+            usd=settings.budget_usd if access.price else None,
+            tokens=settings.budget_tokens,
+            wall_s=settings.budget_wall_s,
+        ),
+        price=access.price,
+        stop_file=state / STOP_FILE,
+    )
+    transcript = Transcript(folder / TRANSCRIPT_NAME, [access.api_key])
+    return Client(access, settings.model or "", ledger, transcript, ReplyStore(state / "replies"))
+
+
 async def _ask_for_all(
-    inputs: EngineInputs, settings: Generation, made_of: _Client, judge: UnitJudge, progress: Progress, folder: Path
+    inputs: EngineInputs, settings: Generation, made_of: Client, judge: UnitJudge, progress: Progress, folder: Path
 ) -> list[Outcome]:
     """What became of every contract, in the engine's order."""
     effort = Effort(settings.rounds, settings.samples, settings.temperature, settings.max_tokens)
@@ -199,13 +209,14 @@ def brief_of(inputs: EngineInputs, contract_id: str, settings: Generation) -> Br
     contract = next(c for c in inputs.routing.contracts if c.id == contract_id)
     facts = inputs.facts.model_dump(mode="json")
     constants = engine_constants(inputs.name, inputs.model_digest, inputs.model, inputs.limits)
-    reference = _exemplars(inputs, contract_id, facts) if settings.reference == "exemplars" else ""
+    reference = exemplars_of(inputs, contract_id) if settings.reference == "exemplars" else ""
     imports = signature_imports(contract)
     return make_brief(contract, inputs.routing, UNIT_MODULES, constants, facts, imports, reference)
 
 
-def _exemplars(inputs: EngineInputs, contract_id: str, facts: Mapping[str, Any]) -> str:
+def exemplars_of(inputs: EngineInputs, contract_id: str) -> str:
     """The routed exemplars of a contract, folded for this deployment."""
+    facts = inputs.facts.model_dump(mode="json")
     routing = inputs.routing
     paths = dict.fromkeys(
         routing.exemplars[unit].path

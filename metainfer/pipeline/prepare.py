@@ -8,11 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from metainfer.checkpoint.feasibility import Feasibility, require_feasible
 from metainfer.checkpoint.sources import ModelFolder, fetch_model
 from metainfer.ckb.facts import Facts
 from metainfer.ckb.routing import require_coverage, route
 from metainfer.ckb.store import KnowledgeBase
+from metainfer.errors import InputError
 from metainfer.generate.blueprint import NEEDED_UNITS
 from metainfer.generate.constants import Limits
 from metainfer.generate.inputs import EngineInputs
@@ -54,8 +57,7 @@ def prepare(
     """
     spec = load_named_spec(spec_path)
     if generation:
-        changed = Generation.model_validate(spec.generation.model_dump() | dict(generation))
-        spec = spec.model_copy(update={"generation": changed})
+        spec = spec.model_copy(update={"generation": _changed(spec.generation, generation)})
     refuse_machine()
     refuse_unserved(spec)
     knowledge = KnowledgeBase.load(ckb_root)
@@ -83,6 +85,18 @@ def prepare(
         limits=Limits.from_spec(spec),
     )
     return Prepared(spec, spec_path, model, knowledge, inputs, fits)
+
+
+def _changed(generation: Generation, changes: Mapping[str, Any]) -> Generation:
+    """InputError, in the words of the spec's own rules, for what does not go together."""
+    try:
+        return Generation.model_validate(generation.model_dump() | dict(changes))
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False)
+        where = [".".join(map(str, problem["loc"])) for problem in problems]
+        told = [problem["msg"].removeprefix("Value error, ") for problem in problems]
+        lines = [f"{place}: {words}" if place else words for place, words in zip(where, told, strict=True)]
+        raise InputError(f"generation: {'; '.join(lines)}") from error
 
 
 def _written(generation: Generation, routing: Routing, submitted: Collection[str]) -> set[str]:

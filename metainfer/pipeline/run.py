@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from metainfer.errors import InputError
 from metainfer.files import pretty_json, write_atomic
-from metainfer.generate.manifest import EVIDENCE_NAME, Manifest
+from metainfer.gates.runner import GATES
+from metainfer.generate.manifest import EVIDENCE_NAME, AgentRecord, Manifest
 from metainfer.generate.specializer import generate
 from metainfer.pipeline.blame import Candidate, assemble_what_fits, find_culprit
 from metainfer.pipeline.knowledge import export_knowledge
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from metainfer.gates.report import Evidence, GateReport
     from metainfer.generate.inputs import EngineInputs
     from metainfer.pipeline.agents import AgentAccess
+    from metainfer.pipeline.optimise import Optimised
+    from metainfer.pipeline.optimise_report import OptimiseReport
     from metainfer.progress import Progress
 
 RunStatus = Literal["planned", "unchanged", "published", "red"]
@@ -74,6 +77,7 @@ class RunResult:
     plan: Mapping[str, str] = field(default_factory=dict)
     """Unit name to the exemplar it is made from."""
     knowledge: ProposedKnowledge = field(default_factory=ProposedKnowledge)
+    optimised: OptimiseReport | None = None
 
 
 def run(request: RunRequest, forge: Forge, progress: Progress) -> RunResult:
@@ -142,18 +146,32 @@ def _make(
         engine.write(engine_dir)
         gates = _judge(request, prepared, engine_dir, log, progress)
         red = [report for report in gates if not report.passed]
+    optimised = None
+    if not red and request.agents and prepared.spec.generation.optimise:
+        made = _optimise(request, request.agents, prepared, candidate, gates, engine_dir, log, progress)
+        engine, gates, optimised = made.candidate.engine, made.gates, made.report
     bench = None
     if not red and request.bench:
         bench = _measure(request, prepared, engine_dir, log, progress)
         if goals := performance_report(prepared.spec, bench, engine_dir):
             gates.append(goals)
             red += [] if goals.passed else [goals]
-    evidence = _evidence(inputs, gates, bench, engine_dir)
+    evidence = _evidence(inputs, gates, bench, optimised, engine_dir)
     write_atomic(engine_dir / EVIDENCE_NAME, evidence.encode())
     if red:
         message = f"red at {red[0].gate}; the candidate and its reports are kept, nothing was proposed"
         log.end("red", message)
-        return RunResult("red", inputs.name, inputs.input_hash, message, log.folder, engine.manifest, gates, bench)
+        return RunResult(
+            "red",
+            inputs.name,
+            inputs.input_hash,
+            message,
+            log.folder,
+            engine.manifest,
+            gates,
+            bench,
+            optimised=optimised,
+        )
     knowledge = with_own_proposal(knowledge, request.proposals, log.folder, inputs.ckb_root, progress)
     outcome = _publish(request, forge, prepared, knowledge, engine_dir, engine.manifest, evidence, base, log, progress)
     log.end("published" if outcome.wrote else "unchanged", outcome.reason, outcome.number)
@@ -169,6 +187,7 @@ def _make(
         bench,
         outcome,
         knowledge=knowledge,
+        optimised=optimised,
     )
 
 
@@ -180,12 +199,12 @@ def _with_agent(prepared: Prepared, request: RunRequest) -> Prepared:
     spec = prepared.spec
     overrides = {own.contract: own.digest for own in submitted_units(prepared.inputs, request.submitted)}
     inputs = replace(prepared.inputs, overrides=overrides)
-    if spec.generation.backend != "agents":
+    if not spec.generation.asks_a_model:
         if overrides and request.allow_unsandboxed:
             raise InputError("what was submitted runs in the sandbox or not at all; leave --allow-unsandboxed out")
         return replace(prepared, inputs=inputs)
     if request.agents is None:
-        raise InputError("a model is to write this engine; say where it is: --base-url http://HOST:PORT/v1")
+        raise InputError("a model is to take part in this engine; say where it is: --base-url http://HOST:PORT/v1")
     if request.allow_unsandboxed:
         raise InputError("what a model wrote runs in the sandbox or not at all; leave --allow-unsandboxed out")
     return replace(prepared, inputs=replace(inputs, agent=agent_settings(spec.generation)))
@@ -201,8 +220,12 @@ def _generate(request: RunRequest, prepared: Prepared, log: RunLog, progress: Pr
         require_good(inputs, submitted, request.state / "agents" / "kernels", Sandbox())
     if request.agents is None or inputs.agent is None:
         return Candidate(generate(inputs, submitted), tuple(submitted))
-    from metainfer.pipeline.agents import write_units
+    from metainfer.pipeline.agents import require_contracts, write_units
 
+    if prepared.spec.generation.backend != "agents":  # a model is only asked for faster units, later
+        require_contracts(inputs, prepared.spec.generation)
+        record = AgentRecord(settings=dict(inputs.agent), tokens=0, cost_usd=0.0)
+        return Candidate(generate(inputs, submitted, agent=record), tuple(submitted), record)
     made = write_units(
         inputs,
         prepared.spec.generation,
@@ -219,21 +242,9 @@ def _without_culprit(
     request: RunRequest, prepared: Prepared, candidate: Candidate, red: GateReport, log: RunLog, progress: Progress
 ) -> Candidate | None:
     """The candidate without the written units that make a gate red; None if no model wrote such."""
-    from metainfer.gates.runner import run_gates
-    from metainfer.sandbox.sandbox import Sandbox
 
     def rerun(folder: Path, gate: str) -> GateReport:
-        [report] = run_gates(
-            folder,
-            spec=prepared.spec,
-            model=prepared.model,
-            ckb_root=prepared.inputs.ckb_root,
-            sandbox=Sandbox(),
-            progress=progress,
-            seed=request.seed,
-            gates=[gate],
-            mypy_cache=request.state / "mypy",
-        )
+        [report] = _run_gates(request, prepared, folder, progress, [gate])
         return report
 
     if candidate.agent is None or not candidate.written:
@@ -245,23 +256,54 @@ def _without_culprit(
     return candidate.without(culprit, prepared.inputs) if culprit else None
 
 
-def _judge(
-    request: RunRequest, prepared: Prepared, engine_dir: Path, log: RunLog, progress: Progress
+def _optimise(
+    request: RunRequest,
+    access: AgentAccess,
+    prepared: Prepared,
+    candidate: Candidate,
+    gates: Sequence[GateReport],
+    engine_dir: Path,
+    log: RunLog,
+    progress: Progress,
+) -> Optimised:
+    """The green engine, with what a model made faster in it; its folder holds it."""
+    from metainfer.pipeline.optimise import optimise, tools_for
+
+    def run_gates(folder: Path) -> list[GateReport]:
+        return _run_gates(request, prepared, folder, progress)
+
+    tools = tools_for(prepared, access, run_gates, folder=log.folder, state=request.state / "agents", progress=progress)
+    with log.step("optimise") as step:
+        made = optimise(prepared, candidate, gates, engine_dir, tools)
+        step.message = made.report.in_words()
+    write_atomic(log.folder / "gates.json", pretty_json([report.model_dump(mode="json") for report in made.gates]))
+    return made
+
+
+def _run_gates(
+    request: RunRequest, prepared: Prepared, folder: Path, progress: Progress, gates: Sequence[str] = GATES
 ) -> list[GateReport]:
     from metainfer.gates.runner import run_gates
     from metainfer.sandbox.sandbox import Sandbox
 
+    return run_gates(
+        folder,
+        spec=prepared.spec,
+        model=prepared.model,
+        ckb_root=prepared.inputs.ckb_root,
+        sandbox=Sandbox(allow_unsandboxed=request.allow_unsandboxed),
+        progress=progress,
+        seed=request.seed,
+        gates=gates,
+        mypy_cache=request.state / "mypy",
+    )
+
+
+def _judge(
+    request: RunRequest, prepared: Prepared, engine_dir: Path, log: RunLog, progress: Progress
+) -> list[GateReport]:
     with log.step("gates") as step:
-        gates = run_gates(
-            engine_dir,
-            spec=prepared.spec,
-            model=prepared.model,
-            ckb_root=prepared.inputs.ckb_root,
-            sandbox=Sandbox(allow_unsandboxed=request.allow_unsandboxed),
-            progress=progress,
-            seed=request.seed,
-            mypy_cache=request.state / "mypy",
-        )
+        gates = _run_gates(request, prepared, engine_dir, progress)
         step.message = ", ".join(f"{report.gate} {report.verdict}" for report in gates)
     write_atomic(log.folder / "gates.json", pretty_json([report.model_dump(mode="json") for report in gates]))
     return gates
@@ -289,11 +331,18 @@ def _measure(request: RunRequest, prepared: Prepared, engine_dir: Path, log: Run
     return bench
 
 
-def _evidence(inputs: EngineInputs, gates: list[GateReport], bench: BenchReport | None, engine_dir: Path) -> Evidence:
+def _evidence(
+    inputs: EngineInputs,
+    gates: list[GateReport],
+    bench: BenchReport | None,
+    optimised: OptimiseReport | None,
+    engine_dir: Path,
+) -> Evidence:
     from metainfer.gates.report import for_engine_at, make_evidence
 
     gates = [for_engine_at(report, engine_dir, f"engines/{inputs.name}") for report in gates]
-    return make_evidence(inputs.input_hash, gates, bench.model_dump(mode="json") if bench else None)
+    evidence = make_evidence(inputs.input_hash, gates, bench.model_dump(mode="json") if bench else None)
+    return evidence.model_copy(update={"optimise": optimised.model_dump(mode="json")}) if optimised else evidence
 
 
 def _publish(

@@ -196,14 +196,32 @@ class Generation(_Model):
     fallback: Annotated[
         Literal["exemplar", "none"], Field(description="What takes the place of units that could not be written.")
     ] = "exemplar"
+    optimise: Annotated[
+        bool,
+        Field(description="Ask the model for faster variants of the hottest units of the engine once it is green."),
+    ] = False
+    optimise_contracts: Annotated[
+        int, Field(ge=1, le=16, description="Contracts to ask for, the hottest first, where optimise is true.")
+    ] = 2
     budget_usd: Annotated[float, Field(ge=0, description="US dollars for model calls; 0 allows only free ones.")] = 0.0
     budget_tokens: Annotated[int | None, Field(ge=1, description="Tokens for model calls, prompts included.")] = None
     budget_wall_s: Annotated[float | None, Field(gt=0, description="Seconds of writing, repairs included.")] = None
 
+    @property
+    def asks_a_model(self) -> bool:
+        """Whether a language model takes part: to write units, or to make them faster."""
+        return self.backend == "agents" or self.optimise
+
     @model_validator(mode="after")
-    def _agents_need_a_model(self) -> Generation:
-        if self.backend == "agents" and self.model is None:
-            raise ValueError("backend agents needs a model; name it as its endpoint does")
+    def _asking_needs_a_model(self) -> Generation:
+        if self.asks_a_model and self.model is None:
+            asking = "backend agents" if self.backend == "agents" else "optimise"
+            raise ValueError(f"{asking} needs a model; name it as its endpoint does")
+        if self.optimise and self.backend == "specializer" and self.reference == "none":
+            raise ValueError(
+                "optimise shows a model the units that it is to make faster, all of them exemplars here, "
+                "and reference none keeps those back; say reference exemplars, or let backend agents write them first"
+            )
         return self
 
 

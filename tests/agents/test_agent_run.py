@@ -243,6 +243,26 @@ def test_a_run_shows_what_each_role_cost_and_when(work: Path, first: RunResult) 
     assert f"implementer {NORM} round 1 sample 0: " in text
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"backend": "agents", "model": None}, "backend agents needs a model"),
+        ({"backend": "specializer", "optimise": True}, "reference none keeps those back"),
+        ({"rounds": 99}, "rounds: .* less than or equal to 20"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused_in_words(work: Path, changes: dict[str, Any], words: str) -> None:
+    request = RunRequest(
+        spec_path=work / "specs" / "tiny-qwen3.yaml",
+        repo_root=work,
+        state=work / ".metainfer",
+        cache=work.parent / "cache",
+        generation=GENERATION | changes,
+    )
+    with pytest.raises(InputError, match=words):
+        run(request, open_forge(work), Silent())
+
+
 @pytest.mark.slow
 def test_a_unit_from_elsewhere_takes_the_same_path(work: Path, tmp_path: Path) -> None:
     file = tmp_path / "norm.py"
