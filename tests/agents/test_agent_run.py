@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +9,16 @@ import pytest
 
 from metainfer.errors import InputError
 from metainfer.forge.protocol import Forge
-from metainfer.forge.setup import create_local_forge, open_forge
+from metainfer.forge.setup import open_forge
 from metainfer.generate.regenerate import differences, regenerate
-from metainfer.pipeline.agents import AgentAccess
 from metainfer.pipeline.replay import replay
 from metainfer.pipeline.run import RunRequest, RunResult, run
 from metainfer.pipeline.submitted import SubmissionError
 from metainfer.progress import Silent
 from tests.agents.handwritten import RMSNORM, RMSNORM_WITHOUT_EPS, SWIGLU, fenced
-from tests.agents.scripted_endpoint import Act, answers, fails, scripted
+from tests.agents.repository import make_repository, run_with
+from tests.agents.scripted_endpoint import answers, fails
 
-ROOT = Path(__file__).parents[2]
 GENERATION = {
     "backend": "agents",
     "model": "scripted",
@@ -33,35 +30,7 @@ GENERATION = {
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("repository") / "work"
-    folder.mkdir()
-    for name in ("ckb", "specs"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for command in (
-        ["init", "--quiet", "--initial-branch=main"],
-        ["config", "user.name", "Reviewer"],
-        ["config", "user.email", "reviewer@example.org"],
-        ["add", "."],
-        ["commit", "--quiet", "-m", "Start"],
-    ):
-        subprocess.run(["git", *command], cwd=folder, check=True)
-    create_local_forge(folder, folder.parent / "forge.git", "reviewer@example.org")
-    return folder
-
-
-def run_with(work: Path, act: Act, **options: Any) -> RunResult:
-    with scripted(act) as endpoint:
-        request = RunRequest(
-            spec_path=work / "specs" / "tiny-qwen3.yaml",
-            repo_root=work,
-            state=work / ".metainfer",
-            cache=work.parent / "cache",
-            bench=False,
-            agents=AgentAccess(endpoint.base_url),
-            generation=GENERATION,
-            **options,
-        )
-        return run(request, open_forge(work), Silent())
+    return make_repository(tmp_path_factory.mktemp("repository") / "work")
 
 
 def norm_and_mlp_only(body: dict[str, Any]) -> str:
@@ -73,7 +42,7 @@ def norm_and_mlp_only(body: dict[str, Any]) -> str:
 
 @pytest.fixture(scope="module")
 def first(work: Path) -> RunResult:
-    return run_with(work, answers(norm_and_mlp_only))
+    return run_with(work, answers(norm_and_mlp_only), GENERATION)
 
 
 def test_the_engine_passes_every_gate_and_is_proposed(first: RunResult) -> None:
@@ -129,12 +98,12 @@ def test_the_transcript_alone_makes_the_engine_again(work: Path, first: RunResul
 
 
 def test_the_same_inputs_again_ask_nobody(work: Path, first: RunResult) -> None:
-    assert run_with(work, fails(500)).status == "unchanged"
+    assert run_with(work, fails(500), GENERATION).status == "unchanged"
 
 
 def test_what_a_model_wrote_never_runs_without_the_sandbox(work: Path) -> None:
     with pytest.raises(InputError, match="sandbox or not at all"):
-        run_with(work, fails(500), allow_unsandboxed=True)
+        run_with(work, fails(500), GENERATION, allow_unsandboxed=True)
 
 
 @pytest.mark.slow

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from .config import MAX_MODEL_LEN, NUM_LAYERS, RMS_NORM_EPS
 from .units import Attention, Batch, KVCache, Linear, RMSNorm, SwiGLU, rope_tables
@@ -13,15 +13,20 @@ class DecoderLayer:
     """weights: names below `model.layers.<layer>.`; x: [tokens, hidden] fp32 -> [tokens, hidden] fp32."""
 
     def __init__(self, weights: Mapping[str, Tensor], kv_cache: KVCache, layer: int) -> None:
-        self._before_attention = RMSNorm(weights["input_layernorm.weight"], RMS_NORM_EPS)
-        self._attention = Attention(_below("self_attn.", weights), kv_cache, layer)
-        self._before_mlp = RMSNorm(weights["post_attention_layernorm.weight"], RMS_NORM_EPS)
-        self._mlp = SwiGLU(*(weights[f"mlp.{name}_proj.weight"] for name in ("gate", "up", "down")))
+        own = {name.removeprefix("self_attn."): tensor for name, tensor in weights.items() if "self_attn." in name}
+        self._attention = Attention(own, kv_cache, layer)
+        self._mlp = SwiGLU(
+            weights["mlp.gate_proj.weight"], weights["mlp.up_proj.weight"], weights["mlp.down_proj.weight"]
+        )
+        self._norms = [
+            RMSNorm(weights[f"{place}_layernorm.weight"], RMS_NORM_EPS) for place in ("input", "post_attention")
+        ]
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, batch: Batch) -> Tensor:
         """cos, sin: [tokens, head_dim] fp32, the rows of the batch's positions."""
-        attended = x + self._attention(self._before_attention(x), cos, sin, batch)
-        return attended + self._mlp(self._before_mlp(attended))
+        before, between = self._norms
+        attended = self._attention(before(x), cos, sin, batch).add_(x)
+        return self._mlp(between(attended)).add_(attended)
 
 
 class CausalLM:
@@ -30,22 +35,22 @@ class CausalLM:
     layers: list[DecoderLayer]
 
     def __init__(self, weights: Mapping[str, Tensor], kv_cache: KVCache) -> None:
-        self._embedding = weights["model.embed_tokens.weight"]
-        self.layers = [
-            DecoderLayer(_below(f"model.layers.{layer}.", weights), kv_cache, layer) for layer in range(NUM_LAYERS)
-        ]
-        self._norm = RMSNorm(weights["model.norm.weight"], RMS_NORM_EPS)
-        self._head = Linear(self._embedding)
-        self._cos, self._sin = rope_tables(MAX_MODEL_LEN)
+        by_layer: list[dict[str, Tensor]] = [{} for _ in range(NUM_LAYERS)]
+        for name, tensor in weights.items():
+            if name.startswith("model.layers."):
+                number, _, rest = name.removeprefix("model.layers.").partition(".")
+                by_layer[int(number)][rest] = tensor
+        self.layers = [DecoderLayer(own, kv_cache, number) for number, own in enumerate(by_layer)]
+        self._words = weights["model.embed_tokens.weight"]
+        self._to_logits = Linear(self._words)
+        self._last_norm = RMSNorm(weights["model.norm.weight"], RMS_NORM_EPS)
+        self._turns = rope_tables(MAX_MODEL_LEN)
 
     def forward(self, batch: Batch) -> Tensor:
         """Keys and values of all tokens go into the cache; only the sampled rows reach the head."""
-        hidden = self._embedding[batch.token_ids].to(torch.float32)
-        cos, sin = self._cos[batch.positions], self._sin[batch.positions]
+        cos, sin = (table.index_select(0, batch.positions) for table in self._turns)
+        stream = embedding(batch.token_ids, self._words).float()
         for layer in self.layers:
-            hidden = layer.forward(hidden, cos, sin, batch)
-        return self._head(self._norm(hidden[batch.sample_rows]))
-
-
-def _below(prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name[len(prefix) :]: tensor for name, tensor in weights.items() if name.startswith(prefix)}
+            stream = layer.forward(stream, cos, sin, batch)
+        wanted = stream.index_select(0, batch.sample_rows)
+        return self._to_logits(self._last_norm(wanted))

@@ -10,9 +10,11 @@ class SwiGLU:
     """gate, up: [ffn, hidden]; down: [hidden, ffn]."""
 
     def __init__(self, gate: Tensor, up: Tensor, down: Tensor) -> None:
+        self._inner = len(gate)
         self._gate_up, self._down = Linear(gate, up), Linear(down)
 
     def __call__(self, x: Tensor) -> Tensor:
         """x: [tokens, hidden] fp32 -> [tokens, hidden] fp32."""
-        gate, up = self._gate_up(x).chunk(2, dim=-1)
-        return self._down(gate * torch.sigmoid(gate) * up)
+        both = self._gate_up(x)
+        gate = both[:, : self._inner]
+        return self._down(both[:, self._inner :].mul(gate).mul(torch.sigmoid(gate)))

@@ -23,12 +23,6 @@ class Chunk:
 class Scheduler:
     """Decodes first, then prompts in chunks, then whoever came first of those that wait."""
 
-    block_manager: BlockManager
-    max_concurrency: int
-    token_budget: int
-    waiting: deque[Sequence]
-    running: list[Sequence]
-
     def __init__(self, block_manager: BlockManager, max_concurrency: int, token_budget: int) -> None:
         if not 1 <= max_concurrency <= token_budget:
             raise ValueError(
@@ -37,8 +31,8 @@ class Scheduler:
         self.block_manager = block_manager
         self.max_concurrency = max_concurrency
         self.token_budget = token_budget
-        self.waiting = deque()
-        self.running = []
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
 
     @property
     def has_work(self) -> bool:

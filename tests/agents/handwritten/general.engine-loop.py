@@ -50,11 +50,6 @@ class StepOutput:
 class LLMEngine:
     """The model, its cache and its queue. For one thread at a time."""
 
-    model: CausalLM
-    codec: TextCodec
-    scheduler: Scheduler
-    block_manager: BlockManager
-
     def __init__(
         self,
         model_dir: Path,

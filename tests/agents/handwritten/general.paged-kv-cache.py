@@ -2,10 +2,20 @@
 
 import hashlib
 import math
-from array import array
-from collections import OrderedDict
+import struct
+from collections import OrderedDict, deque
+from dataclasses import dataclass
 
 from .units import Sequence
+
+
+@dataclass(slots=True)
+class _Block:
+    """One block of the cache: the tables that hold it, and the hash by which it is known, if it is."""
+
+    number: int
+    readers: int = 0
+    digest: bytes | None = None
 
 
 class BlockManager:
@@ -17,96 +27,97 @@ class BlockManager:
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self._free = list(range(num_blocks))
-        self._cached: OrderedDict[int, None] = OrderedDict()  # the least recently used first
-        self._readers = [0] * num_blocks  # tables that hold the block
-        self._hash_of: dict[int, bytes] = {}
-        self._block_of: dict[bytes, int] = {}
-        self._promised: dict[int, int] = {}
+        self._blocks = [_Block(number) for number in range(num_blocks)]
+        self._empty = deque(self._blocks)
+        self._known: dict[bytes, _Block] = {}
+        self._unread: OrderedDict[int, _Block] = OrderedDict()
+        """Known blocks in no table by their number, the least recently used first."""
+        self._limits: dict[int, int] = {}
+        """How long each admitted sequence's table may become."""
+        self._owed = 0
+        """Blocks promised and not yet taken, of all sequences together."""
 
     @property
     def num_free(self) -> int:
         """Blocks with nothing in them."""
-        return len(self._free)
+        return len(self._empty)
 
     @property
     def num_cached(self) -> int:
         """Blocks that hold a known prefix and are in nobody's table."""
-        return len(self._cached)
+        return len(self._unread)
 
     @property
     def num_used(self) -> int:
         """Distinct blocks in tables."""
-        return self.num_blocks - len(self._free) - len(self._cached)
+        return sum(block.readers > 0 for block in self._blocks)
 
     def admit(self, seq: Sequence) -> bool:
         """Give seq its known prefix and promise it all that it can need; False, and nothing changes, without room."""
-        hashes = self._known_prefix(seq)
-        hits = [self._block_of[digest] for digest in hashes]
-        needed = math.ceil((seq.num_prompt_tokens + seq.params.max_tokens) / self.block_size) - len(hits)
-        revived = sum(block in self._cached for block in hits)
-        if needed > len(self._free) + len(self._cached) - revived - sum(self._promised.values()):
+        most = math.ceil((seq.num_prompt_tokens + seq.params.max_tokens) / self.block_size)
+        prefix: list[tuple[bytes, _Block]] = []
+        previous = b""
+        while len(prefix) < (seq.num_prompt_tokens - 1) // self.block_size:
+            previous = self._chain(previous, seq, len(prefix))
+            known = self._known.get(previous)
+            if known is None:
+                break
+            prefix.append((previous, known))
+        room = self.num_free + self.num_cached - sum(block.readers == 0 for _, block in prefix)
+        if self._owed + most - len(prefix) > room:
             return False
-        for block in hits:
-            self._cached.pop(block, None)
-            self._readers[block] += 1
-        seq.block_table = hits
-        seq.block_hashes = hashes
-        seq.num_cached_tokens = seq.num_computed_tokens = len(hits) * self.block_size
-        self._promised[seq.seq_id] = needed
+        for _, block in prefix:
+            self._unread.pop(block.number, None)
+            block.readers += 1
+        self._limits[seq.seq_id] = most
+        self._owed += most - len(prefix)
+        seq.block_table = [block.number for _, block in prefix]
+        seq.block_hashes = [digest for digest, _ in prefix]
+        seq.num_computed_tokens = seq.num_cached_tokens = self.block_size * len(prefix)
         return True
 
     def allocate(self, seq: Sequence, num_tokens: int) -> None:
         """Make room for num_tokens in seq's table. RuntimeError beyond what was promised."""
-        count = math.ceil(num_tokens / self.block_size) - len(seq.block_table)
-        if count <= 0:
-            return
-        left = self._promised.get(seq.seq_id, 0) - count
-        if left < 0:
-            raise RuntimeError(f"sequence {seq.seq_id} needs {count} blocks, {-left} more than it was promised")
-        self._promised[seq.seq_id] = left
-        for _ in range(count):
-            block = self._free.pop() if self._free else self._evict()
-            self._readers[block] = 1
-            seq.block_table.append(block)
+        wanted, limit = math.ceil(num_tokens / self.block_size), self._limits.get(seq.seq_id, 0)
+        if wanted > limit:
+            raise RuntimeError(f"sequence {seq.seq_id} needs {wanted} blocks, and was promised {limit}")
+        for _ in range(wanted - len(seq.block_table)):
+            if not self._empty:
+                self._forget_oldest()
+            block = self._empty.popleft()
+            block.readers = 1
+            self._owed -= 1
+            seq.block_table.append(block.number)
 
     def commit(self, seq: Sequence) -> None:
         """Make seq's blocks that are full of computed tokens known, unless equal ones are."""
-        for i in range(len(seq.block_hashes), seq.num_computed_tokens // self.block_size):
-            digest = self._digest(seq, i, seq.block_hashes[-1] if i else b"")
+        while len(seq.block_hashes) < seq.num_computed_tokens // self.block_size:
+            place = len(seq.block_hashes)
+            digest = self._chain(b"".join(seq.block_hashes[-1:]), seq, place)
             seq.block_hashes.append(digest)
-            if digest not in self._block_of:
-                self._block_of[digest] = seq.block_table[i]
-                self._hash_of[seq.block_table[i]] = digest
+            block = self._blocks[seq.block_table[place]]
+            if self._known.setdefault(digest, block) is block:
+                block.digest = digest
 
     def free(self, seq: Sequence) -> None:
         """Take back seq's blocks, the last first, and what is left of its promise."""
-        self._promised.pop(seq.seq_id, None)
-        while seq.block_table:
-            block = seq.block_table.pop()
-            self._readers[block] -= 1
-            if self._readers[block]:
-                continue
-            if block in self._hash_of:
-                self._cached[block] = None
-            else:
-                self._free.append(block)
+        self._owed -= self._limits.pop(seq.seq_id, len(seq.block_table)) - len(seq.block_table)
+        for block in [self._blocks[number] for number in seq.block_table[::-1]]:
+            block.readers -= 1
+            if block.readers == 0 and block.digest is not None:
+                self._unread[block.number] = block
+            elif block.readers == 0:
+                self._empty.append(block)
+        seq.block_table = []
 
-    def _known_prefix(self, seq: Sequence) -> list[bytes]:
-        """Hashes of the leading blocks of the prompt that are known. Its last token is never among them."""
-        hashes: list[bytes] = []
-        for i in range((seq.num_prompt_tokens - 1) // self.block_size):
-            digest = self._digest(seq, i, hashes[-1] if hashes else b"")
-            if digest not in self._block_of:
-                break
-            hashes.append(digest)
-        return hashes
+    def _forget_oldest(self) -> None:
+        _, block = self._unread.popitem(last=False)
+        if block.digest is not None:
+            del self._known[block.digest]
+        block.digest = None
+        self._empty.append(block)
 
-    def _digest(self, seq: Sequence, i: int, previous: bytes) -> bytes:
-        tokens = seq.token_ids[i * self.block_size : (i + 1) * self.block_size]
-        return hashlib.sha256(previous + array("q", tokens).tobytes()).digest()
-
-    def _evict(self) -> int:
-        block, _ = self._cached.popitem(last=False)
-        del self._block_of[self._hash_of.pop(block)]
-        return block
+    def _chain(self, previous: bytes, seq: Sequence, place: int) -> bytes:
+        """Hash of all tokens from the very beginning to the end of the block at `place`."""
+        tokens = seq.token_ids[place * self.block_size :][: self.block_size]
+        return hashlib.sha256(previous + struct.pack(f"={len(tokens)}q", *tokens)).digest()

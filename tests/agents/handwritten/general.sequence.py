@@ -59,17 +59,6 @@ class SamplingParams:
 class Sequence:
     """The tokens of a request, prompt first, and where its keys and values are."""
 
-    seq_id: int
-    params: SamplingParams
-    token_ids: list[int]
-    num_prompt_tokens: int
-    num_cached_tokens: int
-    num_computed_tokens: int
-    block_table: list[int]
-    block_hashes: list[bytes]
-    finish_reason: FinishReason | None
-    generator: torch.Generator
-
     def __init__(self, seq_id: int, prompt_token_ids: list[int], params: SamplingParams) -> None:
         self.seq_id = seq_id
         self.params = params
@@ -77,9 +66,9 @@ class Sequence:
         self.num_prompt_tokens = len(self.token_ids)
         self.num_cached_tokens = 0
         self.num_computed_tokens = 0
-        self.block_table = []
-        self.block_hashes = []
-        self.finish_reason = None
+        self.block_table: list[int] = []
+        self.block_hashes: list[bytes] = []
+        self.finish_reason: FinishReason | None = None
         self.generator = torch.Generator(device="cpu")
         if params.seed is None:
             self.generator.seed()
