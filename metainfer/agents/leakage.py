@@ -19,7 +19,16 @@ def leaks(prompt: str, secret: str, published: Iterable[str]) -> list[str]:
     """
     known = {run for text in published for run in _runs(_words(text))}
     found = set(_runs(_words(prompt))) - known
-    return [" ".join(run) for run in dict.fromkeys(_runs(_code_words(secret))) if run in found]
+    return [" ".join(run) for run in dict.fromkeys(_runs(code_words(secret))) if run in found]
+
+
+def code_words(code: str) -> list[str]:
+    """The words of a Python file, without comments and docstrings: those may say what the contract says."""
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return _words(ast.unparse(tree))
 
 
 def _runs(words: list[str]) -> Iterator[tuple[str, ...]]:
@@ -28,12 +37,3 @@ def _runs(words: list[str]) -> Iterator[tuple[str, ...]]:
 
 def _words(text: str) -> list[str]:
     return _WORD.findall(text)
-
-
-def _code_words(code: str) -> list[str]:
-    """The words of a Python file without comments and docstrings: those may say what the contract says."""
-    tree = ast.parse(code)
-    for node in ast.walk(tree):
-        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-    return _words(ast.unparse(tree))

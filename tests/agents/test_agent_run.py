@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,18 +14,17 @@ import pytest
 from metainfer.agents.transcript import read_transcript
 from metainfer.errors import InputError
 from metainfer.forge.protocol import Forge, Identity, MergeRefusedError, PullRequest
-from metainfer.forge.setup import create_local_forge, open_forge
+from metainfer.forge.setup import open_forge
 from metainfer.generate.regenerate import differences, regenerate
-from metainfer.pipeline.agents import AgentAccess
 from metainfer.pipeline.replay import replay
 from metainfer.pipeline.run import RunRequest, RunResult, run
 from metainfer.pipeline.submitted import SubmissionError
 from metainfer.progress import Silent
 from tests.agents.handwritten import RMSNORM, RMSNORM_WITHOUT_EPS
+from tests.agents.repository import ROOT, make_repository, run_with
 from tests.agents.roles_script import MLP, NORM, ROPE, SCRIPT, SWIGLU_LINE
-from tests.agents.scripted_endpoint import Act, answers, fails, scripted
+from tests.agents.scripted_endpoint import answers, fails
 
-ROOT = Path(__file__).parents[2]
 REVIEWER = Identity("Reviewer", "reviewer@example.org")
 GENERATION = {
     "backend": "agents",
@@ -39,40 +37,12 @@ GENERATION = {
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("repository") / "work"
-    folder.mkdir()
-    for name in ("ckb", "specs"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for command in (
-        ["init", "--quiet", "--initial-branch=main"],
-        ["config", "user.name", "Reviewer"],
-        ["config", "user.email", "reviewer@example.org"],
-        ["add", "."],
-        ["commit", "--quiet", "-m", "Start"],
-    ):
-        subprocess.run(["git", *command], cwd=folder, check=True)
-    create_local_forge(folder, folder.parent / "forge.git", "reviewer@example.org")
-    return folder
-
-
-def run_with(work: Path, act: Act, **options: Any) -> RunResult:
-    with scripted(act) as endpoint:
-        request = RunRequest(
-            spec_path=work / "specs" / "tiny-qwen3.yaml",
-            repo_root=work,
-            state=work / ".metainfer",
-            cache=work.parent / "cache",
-            bench=False,
-            agents=AgentAccess(endpoint.base_url),
-            generation=GENERATION,
-            **options,
-        )
-        return run(request, open_forge(work), Silent())
+    return make_repository(tmp_path_factory.mktemp("repository") / "work")
 
 
 @pytest.fixture(scope="module")
 def first(work: Path) -> RunResult:
-    return run_with(work, answers(SCRIPT))
+    return run_with(work, answers(SCRIPT), GENERATION)
 
 
 def test_the_engine_passes_every_gate_and_is_proposed(first: RunResult) -> None:
@@ -128,12 +98,12 @@ def test_the_transcript_alone_makes_the_engine_again(work: Path, first: RunResul
 
 
 def test_the_same_inputs_again_ask_nobody(work: Path, first: RunResult) -> None:
-    assert run_with(work, fails(500)).status == "unchanged"
+    assert run_with(work, fails(500), GENERATION).status == "unchanged"
 
 
 def test_what_a_model_wrote_never_runs_without_the_sandbox(work: Path) -> None:
     with pytest.raises(InputError, match="sandbox or not at all"):
-        run_with(work, fails(500), allow_unsandboxed=True)
+        run_with(work, fails(500), GENERATION, allow_unsandboxed=True)
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def judge(candidate: Candidate, folder: Path) -> GateReport:
 
 def test_of_two_files_that_define_the_same_name_the_later_falls_back(inputs: EngineInputs) -> None:
     norm = written("family/rmsnorm", RMSNORM.replace("weight.to(torch.float32)", "_widened(weight)") + HELPER)
-    mlp = written("family/swiglu-mlp", SWIGLU.replace("self._gate(x)", "_widened(self._gate(x))") + HELPER)
+    mlp = written("family/swiglu-mlp", SWIGLU.replace("self._gate_up(x)", "_widened(self._gate_up(x))") + HELPER)
     candidate = assemble_what_fits(inputs, [], [norm, mlp, written("family/rope", ROPE)], AGENT)
     assert [own.contract for own in candidate.written] == ["family/rmsnorm", "family/rope"]
     assert candidate.agent is not None

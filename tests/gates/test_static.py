@@ -78,6 +78,8 @@ def test_an_engine_over_its_size_budget_is_red(qwen2: Tiny, tmp_path: Path, sand
     faulty = qwen2.with_fault(path, "import torch\n", "import torch\n" + padding, tmp_path)
     report = static_gate(faulty.engine, sandbox)
     assert any("more than" in finding.message for finding in report.findings)
+    in_progress = static_gate(faulty.engine, sandbox, max_lines=None)
+    assert not any("more than" in finding.message for finding in in_progress.findings)
 
 
 def test_what_runs_is_only_what_the_manifest_lists(qwen2: Tiny, tmp_path: Path) -> None:
