@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from metainfer.agents.answer import read_answer
+from metainfer.agents.answer import WRITE_FILE, read_answer, said
 from metainfer.agents.brief import Brief, feedback_prompt, implementer_prompt
 from metainfer.agents.budget import BudgetError, Purpose
 from metainfer.agents.client import AnswerError, ChatClient
@@ -29,6 +29,8 @@ class Effort:
     """Fresh attempts after those, with temperature."""
     temperature: float = 0.7
     max_tokens: int = 4096
+    tools: bool = False
+    """Offer a tool to hand the file over by; endpoints without tools are asked without."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ async def converse(
             temperature=effort.temperature if sample else 0.0,
             seed=sample,
             sample=sample,
+            tools=(WRITE_FILE,) if effort.tools else (),
         )
         purpose = Purpose(role=role, subject=brief.contract.id, round=number)
         reply = await client.ask(request, purpose)
@@ -117,8 +120,8 @@ async def converse(
         outcome.attempts.append(Attempt(answer.code, tuple(findings), number, sample))
         if not findings:
             return
-        said = Message(role="assistant", content=reply.text)
-        messages = (*opening, said, feedback_prompt(brief, bounded(findings)))
+        spoken = Message(role="assistant", content=said(reply))
+        messages = (*opening, spoken, feedback_prompt(brief, bounded(findings)))
 
 
 def bounded(findings: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a model costs: said on the command line, read from a file of list prices, or nothing for one's own machine."""
+"""What a model costs: as a person says, as a file of list prices has it, or nothing on a machine of one's own."""
 
 from __future__ import annotations
 
@@ -30,14 +30,11 @@ class PriceList(BaseModel):
 _LISTS = TypeAdapter(list[PriceList])
 
 
-def price_for(model: str, base_url: str, given: str | None = None, file: Path = PRICES) -> Price | None:
-    """The price to budget with; None is a model on a machine of one's own, which costs nothing per token.
+def price_for(model: str, base_url: str, file: Path = PRICES) -> Price | None:
+    """The listed price; None is a model on a machine of one's own, which costs nothing per token.
 
-    `given`: INPUT,OUTPUT in dollars per million tokens, which overrides everything. InputError for a model elsewhere
-    whose price nobody knows: a budget in dollars that counts it as free would be none.
+    InputError for a model elsewhere that no list has: a budget in dollars that counts it as free would be none.
     """
-    if given is not None:
-        return _parsed(given)
     if _is_own(base_url):
         return None
     listed = {name: price for one in read_prices(file) for name, price in one.models.items()}
@@ -59,7 +56,8 @@ def read_prices(file: Path) -> list[PriceList]:
         raise InputError(f"{file}: no list of prices ({' '.join(str(error).split())[:300]})") from error
 
 
-def _parsed(given: str) -> Price:
+def parse_price(given: str) -> Price:
+    """INPUT,OUTPUT in dollars per million tokens. InputError for anything else."""
     try:
         figures = [float(figure) for figure in given.split(",")]
         if len(figures) != 2:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,7 @@ def evaluate(
     base_url: Annotated[str, typer.Option(envvar="METAINFER_BASE_URL", help="An OpenAI-compatible endpoint.")],
     k: Annotated[int, typer.Option("-k", min=1, max=100, help="Independent samples of each contract.")] = 3,
     rounds: Annotated[int, typer.Option(min=0, max=20, help="Repairs of a sample from what was found in it.")] = 0,
-    reference: Annotated[str, typer.Option(help="What the model may see: none or exemplars.")] = "none",
+    reference: Annotated[str, typer.Option(help="What the model may see: none, exemplars, source:PATH.")] = "none",
     contract: Annotated[list[str] | None, typer.Option(help="Only this contract; repeatable.")] = None,
     max_tokens: Annotated[int, typer.Option(help="Length of one answer.")] = 2048,
     temperature: Annotated[float, typer.Option(min=0, max=2)] = 0.7,
@@ -52,13 +53,13 @@ def evaluate(
         }
     )
     with make_reporter(as_json=False) as reporter:
-        asked = {"backend": "agents", "model": model}
+        asked = {"backend": "agents", "model": model, "reference": reference}
         prepared = prepare(spec, ckb, workspace.root, cache_root(), reporter, generation=asked)
         plan = EvalPlan(
             settings,
             k,
             Limits(wall_s=max_wall, tokens=budget_tokens),
-            workspace.state / "eval" / f"{model.replace('/', '_')}-{reference}-{prepared.spec.name}",
+            workspace.state / "eval" / re.sub(r"[^\w.-]+", "_", f"{model}-{reference}-{prepared.spec.name}"),
         )
         report = run_evaluation(
             prepared.inputs,

@@ -41,7 +41,7 @@ def run(
         str | None, typer.Option(envvar="METAINFER_BASE_URL", help="An OpenAI-compatible endpoint, up to /v1.")
     ] = None,
     contract: Annotated[list[str] | None, typer.Option(help="Write only this contract's units; repeatable.")] = None,
-    reference: Annotated[str | None, typer.Option(help="What the model may see: none or exemplars.")] = None,
+    reference: Annotated[str | None, typer.Option(help="What the model may see: none, exemplars, source:PATH.")] = None,
     roles: Annotated[
         str | None, typer.Option(help="Who takes part beside the implementer: planner,reviewer,consolidator or none.")
     ] = None,
@@ -52,7 +52,8 @@ def run(
         typer.Option("--optimise/--no-optimise", help="Ask the model for faster variants of the hottest units."),
     ] = None,
     price: Annotated[
-        str | None, typer.Option(help="US dollars per million tokens, INPUT,OUTPUT; default: free.")
+        str | None,
+        typer.Option(help="US dollars per million tokens, INPUT,OUTPUT; default: as listed; a local endpoint is free."),
     ] = None,
     propose: Annotated[
         list[Path] | None, typer.Option(help="Knowledge to propose in the same pull request, as JSON; repeatable.")
@@ -109,16 +110,11 @@ def _roles(text: str | None) -> dict[str, Any]:
 
 def agent_access(base_url: str, price: str | None, concurrency: int = 2) -> AgentAccess:
     """Where the model is, its key from the environment, and its price."""
-    from metainfer.agents.budget import Price
     from metainfer.agents.client import api_key
+    from metainfer.agents.prices import parse_price
     from metainfer.pipeline.agents import AgentAccess
 
-    try:
-        figures = [float(figure) for figure in price.split(",")] if price else []
-        cost = Price(input_usd=figures[0], output_usd=figures[1]) if price else None
-    except (ValueError, IndexError):
-        raise InputError(f"--price {price!r}: write dollars per million tokens as INPUT,OUTPUT, e.g. 0.5,1.5") from None
-    return AgentAccess(base_url, api_key(), concurrency, cost)
+    return AgentAccess(base_url, api_key(), concurrency, parse_price(price) if price else None)
 
 
 def exit_code(result: RunResult) -> ExitCode:

@@ -24,7 +24,7 @@ def skills() -> None:
 def export(
     spec: SpecPath,
     folder: Annotated[Path, typer.Argument(help="Gets a folder per skill; skills of an earlier export are replaced.")],
-    reference: Annotated[str, typer.Option(help="none or exemplars.")] = "none",
+    reference: Annotated[str, typer.Option(help="What the skills show: none, exemplars, source:PATH.")] = "none",
     ckb: Annotated[Path, typer.Option(help="The knowledge base to use.")] = Path("ckb"),
 ) -> None:
     """Write a skill for each contract of a spec's engine, and one for reviewing, in the public format."""
@@ -36,7 +36,8 @@ def export(
     settings = Generation.model_validate({"reference": reference})
     root = Workspace.find().root
     with make_reporter(as_json=False) as reporter:
-        prepared = prepare(spec, ckb, root, cache_root(), reporter, generation={"backend": "agents", "model": "any"})
+        asked = {"backend": "agents", "model": "any", "reference": reference}
+        prepared = prepare(spec, ckb, root, cache_root(), reporter, generation=asked)
     made = export_skills(prepared.inputs, settings)
     for skill in made:
         target = folder / skill.name

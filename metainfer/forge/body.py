@@ -205,7 +205,8 @@ def _provenance(manifest: Mapping[str, Any]) -> _Section:
     agent = _dict(manifest.get("agent"))
     if agent:
         settings = _dict(agent.get("settings"))
-        saw = _REFERENCES.get(str(settings.get("reference")), "?")
+        reference = str(settings.get("reference"))
+        saw = _REFERENCES.get(reference, f"the source {code(reference.removeprefix('source:'))}")
         words.append(
             f"model {code(settings.get('model', '?'))}, which saw {saw}, "
             f"{inline(agent.get('tokens', '?'))} tokens, {inline(agent.get('cost_usd', '?'))} USD"

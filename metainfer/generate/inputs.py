@@ -45,6 +45,8 @@ class EngineInputs:
     generator: Generator = field(default_factory=generator)
     agent: Mapping[str, Any] | None = None
     """All that decides what a model is asked; None if none is."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Texts from elsewhere that a model may look at, by name; `agent` holds their digest."""
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Contract id to the digest of what a person wrote for it. (What a model writes follows from `agent`.)"""
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from metainfer.agents.brief import PROMPT_VERSION, Brief, make_brief
 from metainfer.agents.budget import STOP_FILE, Ledger, Limits, Price
-from metainfer.agents.client import ChatClient, Endpoint, EndpointError
+from metainfer.agents.client import ChatClient, Endpoint
 from metainfer.agents.implementer import Effort, Outcome, implement
 from metainfer.agents.planner import Step
+from metainfer.agents.prices import price_for
+from metainfer.agents.probe import probe
 from metainfer.agents.replies import ReplyStore
 from metainfer.agents.structured import Asker
 from metainfer.agents.transcript import Transcript
@@ -24,6 +27,7 @@ from metainfer.generate.folding import fold
 from metainfer.generate.manifest import AgentRecord
 from metainfer.generate.stubs import signature_imports
 from metainfer.generate.written import WrittenUnits
+from metainfer.pipeline.reference import PREFIX, excerpt, sources_digest
 from metainfer.pipeline.roles import LEFT, Roles, objections_of, unreviewed
 from metainfer.pipeline.unit_judge import UnitJudge, contracts_to_write, waves
 
@@ -34,14 +38,17 @@ if TYPE_CHECKING:
     from metainfer.spec.models import Generation
 
 TRANSCRIPT_NAME = "transcript.jsonl"
+ENDPOINT_NAME = "endpoint.json"
+"""In a run's folder: where the model was, and what it can."""
 OUTCOMES_NAME = "outcomes.json"
 """In a run's folder: per contract every attempt, with its code and what was found in it."""
 _BUDGETS = {"budget_usd", "budget_tokens", "budget_wall_s"}
 
 
-def agent_settings(generation: Generation) -> dict[str, Any]:
-    """All that decides what a model is asked: what `EngineInputs.agent` holds."""
-    return generation.model_dump(mode="json", exclude=_BUDGETS) | {"prompts": PROMPT_VERSION}
+def agent_settings(generation: Generation, sources: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """All that decides what a model is asked: what `EngineInputs.agent` holds. `sources`: those of the inputs."""
+    shown = {"sources": sources_digest(sources)} if sources else {}
+    return generation.model_dump(mode="json", exclude=_BUDGETS) | {"prompts": PROMPT_VERSION} | shown
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,17 @@ class AgentAccess:
     api_key: str = field(default="", repr=False)
     concurrency: int = 2
     price: Price | None = None
-    """None is a model that costs nothing."""
+    """As a person gave it; None is the listed one, and nothing for a machine of one's own."""
+
+    def priced_for(self, model: str) -> AgentAccess:
+        """The same with the price of a model. InputError if nobody knows it."""
+        return self if self.price else replace(self, price=price_for(model, self.base_url))
+
+    @property
+    def shown_url(self) -> str:
+        """The address without a name and password that it may hold."""
+        parts = urlsplit(self.base_url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 @dataclass(frozen=True)
@@ -103,7 +120,7 @@ def write_units(
     spent = client.ledger.spent()
     left = [outcome.contract for outcome in outcomes if outcome.stopped == LEFT]
     record = AgentRecord(
-        settings=agent_settings(settings),
+        settings=agent_settings(settings, inputs.sources),
         fell_back=tuple(contract for contract in missing if contract not in left),
         left=tuple(left),
         objections=objections_of(outcomes),
@@ -143,6 +160,7 @@ def require_contracts(inputs: EngineInputs, settings: Generation) -> None:
 
 def client_for(inputs: EngineInputs, settings: Generation, access: AgentAccess, *, folder: Path, state: Path) -> Client:
     """A client whose calls are booked on these inputs, within the budgets, and written down in `folder`."""
+    access = access.priced_for(settings.model or "")
     ledger = Ledger(
         state / "ledgers" / f"{inputs.input_hash}.jsonl",
         Limits(
@@ -161,11 +179,12 @@ async def _ask_for_all(
     inputs: EngineInputs, settings: Generation, made_of: Client, judge: UnitJudge, progress: Progress, folder: Path
 ) -> list[Outcome]:
     """What became of every contract, in the engine's order."""
-    effort = Effort(settings.rounds, settings.samples, settings.temperature, settings.max_tokens)
+    effort = effort_of(settings)
     contracts = contracts_to_write(inputs, settings.contracts)
     briefs = {contract: brief_of(inputs, contract, settings) for contract in contracts}
     async with made_of.connect() as client:
-        await require_model(client, made_of.model)
+        found = await probe(client, made_of.model, tools=settings.tools, schema=bool(settings.roles))
+        write_atomic(folder / ENDPOINT_NAME, pretty_json({"base_url": made_of.access.shown_url} | asdict(found)))
         roles = Roles(inputs, settings, Asker(client, made_of.model, settings.max_tokens), folder, progress)
         plan = await roles.plan(contracts, made_of.ledger.limits)
         # Few at once, so that the budget goes to those that the plan puts first; one more than is asked, being judged.
@@ -197,11 +216,9 @@ async def _ask_for_all(
         return outcomes
 
 
-async def require_model(client: ChatClient, model: str) -> None:
-    """Notice a wrong name before anything is paid for, where the endpoint lists its models."""
-    served = list(await client.list_models())
-    if served and model not in served:
-        raise EndpointError(f"{client.endpoint.base_url} does not serve {model!r}, but {', '.join(served[:8])}")
+def effort_of(settings: Generation) -> Effort:
+    """How hard the spec says to try."""
+    return Effort(settings.rounds, settings.samples, settings.temperature, settings.max_tokens, settings.tools)
 
 
 def brief_of(inputs: EngineInputs, contract_id: str, settings: Generation) -> Brief:
@@ -210,6 +227,8 @@ def brief_of(inputs: EngineInputs, contract_id: str, settings: Generation) -> Br
     facts = inputs.facts.model_dump(mode="json")
     constants = engine_constants(inputs.name, inputs.model_digest, inputs.model, inputs.limits)
     reference = exemplars_of(inputs, contract_id) if settings.reference == "exemplars" else ""
+    if settings.reference.startswith(PREFIX):
+        reference = excerpt(inputs.sources, contract)
     imports = signature_imports(contract)
     return make_brief(contract, inputs.routing, UNIT_MODULES, constants, facts, imports, reference)
 

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metainfer.agents.answer import read_answer
+from metainfer.agents.answer import WRITE_FILE, read_answer, said
 from metainfer.agents.brief import Brief, feedback_prompt, implementer_prompt
 from metainfer.agents.budget import BudgetError, Ledger, Limits, Purpose
 from metainfer.agents.client import AnswerError, ChatClient, Endpoint, EndpointError
 from metainfer.agents.implementer import bounded
 from metainfer.agents.messages import ChatRequest, Message
+from metainfer.agents.probe import probe
 from metainfer.agents.replies import ReplyStore
 from metainfer.agents.transcript import Transcript
-from metainfer.pipeline.agents import AgentAccess, brief_of, require_model
+from metainfer.pipeline.agents import AgentAccess, brief_of
 from metainfer.pipeline.eval_report import EvalReport, Sample, Score
 from metainfer.pipeline.unit_judge import UnitJudge, contracts_to_write
 from metainfer.spec.models import Generation
@@ -42,6 +43,7 @@ def evaluate(
     inputs: EngineInputs, plan: EvalPlan, access: AgentAccess, *, sandbox: Sandbox, progress: Progress
 ) -> EvalReport:
     """Ask for k samples of every contract, judge each, and report what was done when the limit came."""
+    access = access.priced_for(plan.settings.model or "")
     ledger = Ledger(plan.folder / "ledger.jsonl", plan.limits, price=access.price)
     kernels = plan.folder / "kernels"
     kernels.mkdir(parents=True, exist_ok=True)
@@ -99,7 +101,7 @@ async def _all_samples(
         progress.note(f"{contract} #{number}: {verdict}")
 
     async with client:
-        await require_model(client, settings.model or "")
+        await probe(client, settings.model or "", tools=settings.tools, schema=False)
         contracts = contracts_to_write(inputs, settings.contracts)
         places = asyncio.Semaphore(max(2, access.concurrency))
 
@@ -125,6 +127,7 @@ async def _sample(brief: Brief, client: ChatClient, settings: Generation, judge:
             temperature=settings.temperature,
             seed=number,
             sample=number,
+            tools=(WRITE_FILE,) if settings.tools else (),
         )
         reply = await client.ask(request, Purpose(role="implementer", subject=brief.contract.id, round=round_))
         tokens += reply.usage.total
@@ -132,8 +135,8 @@ async def _sample(brief: Brief, client: ChatClient, settings: Generation, judge:
         findings = list(answer.complaints or await judge(brief, answer.code))
         if not findings:
             return Sample(contract=brief.contract.id, sample=number, passed_at=round_, rounds=round_, tokens=tokens)
-        said = Message(role="assistant", content=reply.text)
-        messages = (*opening, said, feedback_prompt(brief, bounded(findings)))
+        spoken = Message(role="assistant", content=said(reply))
+        messages = (*opening, spoken, feedback_prompt(brief, bounded(findings)))
     return Sample(
         contract=brief.contract.id,
         sample=number,

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from metainfer.agents.implementer import Effort, Outcome
+from metainfer.agents.implementer import Outcome
 from metainfer.agents.optimiser import find_variants, variants_of
+from metainfer.agents.probe import probe
 from metainfer.bench.duel import Duel, Metric, run_duel
 from metainfer.bench.profile import Phase, Profile, profile_engine
 from metainfer.files import canonical_json, pretty_json, sha256_bytes, write_atomic
 from metainfer.generate.assemble import AssemblyError
-from metainfer.pipeline.agents import brief_of, client_for, exemplars_of, require_model
+from metainfer.pipeline.agents import brief_of, client_for, effort_of, exemplars_of
 from metainfer.pipeline.arena import Arena, RunGates, Tools, with_units
 from metainfer.pipeline.optimise_report import OptimiseReport
 from metainfer.pipeline.unit_judge import UnitJudge, contracts_to_write
@@ -100,18 +101,20 @@ def hottest(
 ) -> tuple[list[str], str]:
     """Contracts to ask about, of those that ran, the hottest first; and a note if there are none.
 
-    What somebody submitted stays theirs. Under the policy `none` only what the model wrote itself may be shown to it.
+    What somebody submitted stays theirs. A model that may not see exemplars is shown only
+    what it wrote itself.
     """
     theirs = {own.contract for own in candidate.written if own.backend != "agents"}
     written = {own.contract for own in candidate.written if own.backend == "agents"}
     allowed = [name for name in contracts_to_write(inputs, settings.contracts) if name not in theirs]
-    if settings.reference == "none":
+    if settings.reference != "exemplars":
         allowed = [name for name in allowed if name in written]
     chosen = [name for name in by_heat if name in allowed][: settings.optimise_contracts]
     if chosen:
         return chosen, ""
-    if settings.reference == "none":
-        return [], "nobody was asked: reference none shows the model only what it wrote, and none of that ran here"
+    if settings.reference != "exemplars":
+        shown = f"reference {settings.reference} shows the model only what it wrote"
+        return [], f"nobody was asked: {shown}, and none of that ran here"
     return [], "nobody was asked: none of the contracts that the model may write ran here"
 
 
@@ -148,12 +151,12 @@ def _ask(
     for own in candidate.written:
         units.keep(own)
     judge = _FittingJudge(units, candidate)
-    effort = Effort(settings.rounds, settings.samples, settings.temperature, settings.max_tokens)
+    effort = effort_of(settings)
     unseen = settings.model_copy(update={"reference": "none"})  # the present code stands in the exemplar's place
 
     async def ask_for_all() -> list[Outcome]:
         async with made_of.connect() as client:
-            await require_model(client, made_of.model)
+            await probe(client, made_of.model, tools=settings.tools, schema=False)
 
             async def one(contract: str) -> Outcome:
                 step = f"ask for a faster {contract}"

@@ -19,6 +19,7 @@ from metainfer.errors import InputError
 from metainfer.generate.blueprint import NEEDED_UNITS
 from metainfer.generate.constants import Limits
 from metainfer.generate.inputs import EngineInputs
+from metainfer.pipeline.reference import read_sources
 from metainfer.spec.load import load_named_spec, refuse_machine, refuse_unserved
 from metainfer.spec.models import Generation
 
@@ -83,6 +84,7 @@ def prepare(
         routing=routing,
         ckb_root=ckb_root,
         limits=Limits.from_spec(spec),
+        sources=read_sources(spec.generation.reference, repo_root) if spec.generation.asks_a_model else {},
     )
     return Prepared(spec, spec_path, model, knowledge, inputs, fits)
 

@@ -205,9 +205,10 @@ def _with_agent(prepared: Prepared, request: RunRequest) -> Prepared:
         return replace(prepared, inputs=inputs)
     if request.agents is None:
         raise InputError("a model is to take part in this engine; say where it is: --base-url http://HOST:PORT/v1")
+    request.agents.priced_for(spec.generation.model or "")
     if request.allow_unsandboxed:
         raise InputError("what a model wrote runs in the sandbox or not at all; leave --allow-unsandboxed out")
-    return replace(prepared, inputs=replace(inputs, agent=agent_settings(spec.generation)))
+    return replace(prepared, inputs=replace(inputs, agent=agent_settings(spec.generation, inputs.sources)))
 
 
 def _generate(request: RunRequest, prepared: Prepared, log: RunLog, progress: Progress) -> Candidate:

@@ -176,7 +176,12 @@ class Generation(_Model):
         Field(description="specializer: folds verified exemplars, offline; agents: language models write the units."),
     ] = "specializer"
     reference: Annotated[
-        Literal["none", "exemplars"], Field(description="What agents may see beside the contracts.")
+        str,
+        Field(
+            pattern=r"^(none|exemplars|source:.+)$",
+            description="What agents may see beside the contracts: none, exemplars, or source:PATH, an implementation "
+            "from elsewhere, a file or folder, relative to the repository.",
+        ),
     ] = "exemplars"
     model: Annotated[
         str | None, Field(min_length=1, description="The model that writes, as its endpoint names it.")
@@ -193,6 +198,9 @@ class Generation(_Model):
     samples: Annotated[int, Field(ge=0, le=64, description="Fresh attempts after those, with temperature.")] = 0
     temperature: Annotated[float, Field(ge=0, le=2, description="Of fresh attempts; the first is greedy.")] = 0.7
     max_tokens: Annotated[int, Field(ge=64, le=200_000, description="Length of one answer.")] = 4096
+    tools: Annotated[
+        bool, Field(description="Let the model hand its file over by a tool call, where it can; code blocks count too.")
+    ] = False
     fallback: Annotated[
         Literal["exemplar", "none"], Field(description="What takes the place of units that could not be written.")
     ] = "exemplar"
@@ -217,10 +225,11 @@ class Generation(_Model):
         if self.asks_a_model and self.model is None:
             asking = "backend agents" if self.backend == "agents" else "optimise"
             raise ValueError(f"{asking} needs a model; name it as its endpoint does")
-        if self.optimise and self.backend == "specializer" and self.reference == "none":
+        if self.optimise and self.backend == "specializer" and self.reference != "exemplars":
             raise ValueError(
                 "optimise shows a model the units that it is to make faster, all of them exemplars here, "
-                "and reference none keeps those back; say reference exemplars, or let backend agents write them first"
+                f"and reference {self.reference} keeps those back; say reference exemplars, or let backend agents "
+                "write them first"
             )
         return self
 

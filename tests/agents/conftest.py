@@ -37,21 +37,24 @@ class Desk:
 
     def ask(self, base_url: str, *requests: ChatRequest, concurrency: int = 4, **endpoint: Any) -> list[Reply]:
         """Ask all at once; the first error is raised."""
-        quick: dict[str, Any] = {"attempts": 3, "first_wait_s": 0.01, "idle_s": 5.0, "total_s": 10.0} | endpoint
 
         async def run() -> list[Reply]:
-            client = ChatClient(
-                Endpoint(base_url, "scripted", api_key="top-secret-key", **quick),
-                ledger=self.ledger(),
-                replies=ReplyStore(self.folder / "replies"),
-                transcript=Transcript(self.folder / "transcript.jsonl", ["top-secret-key"]),
-                concurrency=concurrency,
-            )
+            client = self.client(base_url, concurrency=concurrency, **endpoint)
             async with client:
                 asked = [client.ask(request, Purpose(role="implementer", subject="unit")) for request in requests]
                 return await asyncio.gather(*asked)
 
         return asyncio.run(run())
+
+    def client(self, base_url: str, *, concurrency: int = 4, **endpoint: Any) -> ChatClient:
+        quick: dict[str, Any] = {"attempts": 3, "first_wait_s": 0.01, "idle_s": 5.0, "total_s": 10.0} | endpoint
+        return ChatClient(
+            Endpoint(base_url, "scripted", api_key="top-secret-key", **quick),
+            ledger=self.ledger(),
+            replies=ReplyStore(self.folder / "replies"),
+            transcript=Transcript(self.folder / "transcript.jsonl", ["top-secret-key"]),
+            concurrency=concurrency,
+        )
 
     @property
     def turns(self) -> list[Turn]:

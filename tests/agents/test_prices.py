@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from metainfer.agents.budget import Price
-from metainfer.agents.prices import PRICES, price_for, read_prices
+from metainfer.agents.prices import PRICES, parse_price, price_for, read_prices
 from metainfer.errors import InputError
+from metainfer.pipeline.agents import AgentAccess
 
 HOSTED = "https://api.example.com/v1"
 
@@ -23,8 +24,13 @@ def test_a_model_of_ones_own_costs_nothing(url: str) -> None:
 
 
 def test_what_is_given_overrides_everything() -> None:
-    assert price_for("gpt-5", "http://localhost/v1", "0.5,1.5") == Price(input_usd=0.5, output_usd=1.5)
-    assert price_for("unheard-of", HOSTED, "0,0") == Price(input_usd=0.0, output_usd=0.0)
+    given = parse_price("0.5,1.5")
+    assert given == Price(input_usd=0.5, output_usd=1.5)
+    for model, url in (("gpt-5", "http://localhost/v1"), ("unheard-of", HOSTED)):
+        assert AgentAccess(url, price=given).priced_for(model).price == given
+    assert AgentAccess(HOSTED, price=parse_price("0,0")).priced_for("unheard-of").price == Price(
+        input_usd=0, output_usd=0
+    )
 
 
 def test_a_listed_model_has_its_listed_price(tmp_path: Path) -> None:
@@ -41,7 +47,7 @@ def test_a_hosted_model_without_a_price_is_refused() -> None:
 @pytest.mark.parametrize("given", ["1", "1,2,3", "a,b", "-1,2", "nan,1", "inf,1", ""])
 def test_a_price_that_is_none_is_refused(given: str) -> None:
     with pytest.raises(InputError, match="INPUT,OUTPUT"):
-        price_for("m", HOSTED, given)
+        parse_price(given)
 
 
 @pytest.mark.parametrize(
@@ -59,3 +65,7 @@ def test_the_prices_that_we_ship_name_their_source_and_day() -> None:
         assert one.source
         assert one.as_of.year >= 2026
         assert all(price.output_usd >= price.input_usd > 0 for price in one.models.values())
+
+
+def test_an_address_is_shown_without_its_password() -> None:
+    assert AgentAccess("https://me:secret@api.example.com:8443/v1").shown_url == "https://api.example.com:8443/v1"
