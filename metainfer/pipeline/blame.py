@@ -30,10 +30,12 @@ class Candidate:
     written: tuple[WrittenUnits, ...] = ()
     agent: AgentRecord | None = None
 
-    def without(self, contract: str, inputs: EngineInputs) -> Candidate:
-        """The same with the exemplar of a contract whose units a model wrote, and the record saying so."""
-        kept = tuple(own for own in self.written if own.contract != contract)
-        agent = self.agent and self.agent.without(contract)
+    def without(self, contracts: Sequence[str], inputs: EngineInputs) -> Candidate:
+        """The same with the exemplars of contracts whose units a model wrote, and the record saying so."""
+        kept = tuple(own for own in self.written if own.contract not in contracts)
+        agent = self.agent
+        for contract in contracts:
+            agent = agent and agent.without(contract)
         return Candidate(generate(inputs, kept, agent=agent), kept, agent)
 
 
@@ -57,14 +59,15 @@ def assemble_what_fits(
         try:
             candidate = Candidate(generate(inputs, written, agent=candidate.agent), written, candidate.agent)
         except AssemblyError:
-            candidate = replace(candidate, written=written).without(own.contract, inputs)
+            candidate = replace(candidate, written=written).without([own.contract], inputs)
     return candidate
 
 
-def find_culprit(candidate: Candidate, inputs: EngineInputs, red: GateReport, rerun: Rerun) -> str | None:
-    """The first contract written by a model whose exemplar, in its place, turns the gate green. None if there is none.
+def find_culprits(candidate: Candidate, inputs: EngineInputs, red: GateReport, rerun: Rerun) -> tuple[str, ...]:
+    """Contracts written by a model whose exemplars, in their places, turn the gate green; empty if there are none.
 
-    Those that the gate's findings name are tried first.
+    One by itself is looked for first, beginning with those that the gate's findings name. If there is none, but the
+    gate is green without all of them, they are put back one by one: what is left breaks the engine together, or each does.
     """
     contracts = [
         own.contract
@@ -72,13 +75,25 @@ def find_culprit(candidate: Candidate, inputs: EngineInputs, red: GateReport, re
         if own.backend == "agents" and not inputs.routing.lacks_exemplar(own.contract)
     ]
     named = _named(candidate.engine, inputs, red)
-    for contract in sorted(contracts, key=lambda contract: contract not in named):
+    contracts.sort(key=lambda contract: contract not in named)
+
+    def is_green_without(gone: Sequence[str]) -> bool:
         with tempfile.TemporaryDirectory(prefix="metainfer-blame-") as scratch:
             folder = Path(scratch, inputs.name)
-            candidate.without(contract, inputs).engine.write(folder)
-            if rerun(folder, red.gate).passed:
-                return contract
-    return None
+            candidate.without(gone, inputs).engine.write(folder)
+            return rerun(folder, red.gate).passed
+
+    for contract in contracts:
+        if is_green_without([contract]):
+            return (contract,)
+    if len(contracts) < 2 or not is_green_without(contracts):
+        return ()
+    culprits = contracts
+    for contract in reversed(contracts):
+        fewer = [other for other in culprits if other != contract]
+        if len(fewer) > 1 and is_green_without(fewer):
+            culprits = fewer
+    return tuple(culprits)
 
 
 def _named(engine: GeneratedEngine, inputs: EngineInputs, red: GateReport) -> set[str]:

@@ -13,7 +13,7 @@ from metainfer.files import pretty_json, write_atomic
 from metainfer.gates.runner import GATES
 from metainfer.generate.manifest import EVIDENCE_NAME, AgentRecord, Manifest
 from metainfer.generate.specializer import generate
-from metainfer.pipeline.blame import Candidate, assemble_what_fits, find_culprit
+from metainfer.pipeline.blame import Candidate, assemble_what_fits, find_culprits
 from metainfer.pipeline.knowledge import export_knowledge
 from metainfer.pipeline.performance import performance_report
 from metainfer.pipeline.prepare import Prepared, prepare
@@ -251,10 +251,11 @@ def _without_culprit(
     if candidate.agent is None or not candidate.written:
         return None
     with log.step(f"blame for {red.gate}") as step:
-        culprit = find_culprit(candidate, prepared.inputs, red, rerun)
-        step.message = f"{culprit} falls back to its exemplar" if culprit else "no written units by themselves"
+        culprits = find_culprits(candidate, prepared.inputs, red, rerun)
+        named = " and ".join(culprits)
+        step.message = f"{named}: back to the exemplars" if culprits else "not what the model wrote"
         progress.note(f"red at {red.gate}: {step.message}")
-    return candidate.without(culprit, prepared.inputs) if culprit else None
+    return candidate.without(culprits, prepared.inputs) if culprits else None
 
 
 def _optimise(

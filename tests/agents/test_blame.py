@@ -14,7 +14,7 @@ from metainfer.generate.manifest import AgentRecord
 from metainfer.generate.scratch import scratch_inputs
 from metainfer.generate.specializer import generate
 from metainfer.generate.written import WrittenUnits
-from metainfer.pipeline.blame import Candidate, assemble_what_fits, find_culprit
+from metainfer.pipeline.blame import Candidate, assemble_what_fits, find_culprits
 from metainfer.sandbox import Sandbox
 from tests.agents.handwritten import RMSNORM, ROPE, SWIGLU
 
@@ -59,11 +59,27 @@ def test_the_one_that_leaned_on_a_neighbours_import_is_found(inputs: EngineInput
         assert gate == "static"
         return static_gate(folder, Sandbox())
 
-    assert find_culprit(candidate, inputs, red, rerun) == "family/rmsnorm"
-    assert judge(candidate.without("family/rmsnorm", inputs), tmp_path / "green").passed
+    assert find_culprits(candidate, inputs, red, rerun) == ("family/rmsnorm",)
+    assert judge(candidate.without(["family/rmsnorm"], inputs), tmp_path / "green").passed
+
+
+def test_two_that_are_both_at_fault_are_both_found_and_nobody_else(inputs: EngineInputs, tmp_path: Path) -> None:
+    norm = RMSNORM.replace("torch.mean(x * x, dim=-1, keepdim=True)", "nowhere.normalize(x * x)")
+    mlp = SWIGLU.replace("torch.sigmoid(gate)", "nowhere.sigmoid(gate)")
+    files = {"family/rope": ROPE, "family/swiglu-mlp": mlp, "family/rmsnorm": norm}
+    units = tuple(written(contract, text) for contract, text in files.items())
+    candidate = Candidate(generate(inputs, units, agent=AGENT), units, AGENT)
+    red = judge(candidate, tmp_path / "red")
+    assert not red.passed
+    culprits = find_culprits(candidate, inputs, red, lambda folder, gate: static_gate(folder, Sandbox()))
+    assert sorted(culprits) == ["family/rmsnorm", "family/swiglu-mlp"]
+    lighter = candidate.without(culprits, inputs)
+    assert [own.contract for own in lighter.written] == ["family/rope"]
+    assert lighter.agent is not None
+    assert sorted(lighter.agent.fell_back) == ["family/rmsnorm", "family/swiglu-mlp"]
 
 
 def test_without_a_culprit_among_the_written_nobody_is_blamed(inputs: EngineInputs) -> None:
     candidate = Candidate(generate(inputs, [], agent=AGENT), (), AGENT)
     red = GateReport(gate="static", verdict="failed", figures={}, findings=[], seconds=0.0, reproduce="")
-    assert find_culprit(candidate, inputs, red, lambda folder, gate: red) is None
+    assert find_culprits(candidate, inputs, red, lambda folder, gate: red) == ()
