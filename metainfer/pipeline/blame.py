@@ -67,7 +67,7 @@ def find_culprits(candidate: Candidate, inputs: EngineInputs, red: GateReport, r
     """Contracts written by a model whose exemplars, in their places, turn the gate green; empty if there are none.
 
     One by itself is looked for first, beginning with those that the gate's findings name. If there is none, but the
-    gate is green without all of them, they are put back one by one: what is left breaks the engine together, or each does.
+    gate is green without all of them, they are put back one by one: what is left breaks the engine.
     """
     contracts = [
         own.contract
