@@ -216,7 +216,7 @@ def _provenance(manifest: Mapping[str, Any]) -> _Section:
         if left := agent.get("left"):
             words.append(f"its plan left {', '.join(map(code, left))} to their exemplars")
         if unread := agent.get("unreviewed"):
-            words.append(f"no reviewer answered for {', '.join(map(code, unread))}")
+            words.append(f"no reviewer has read {', '.join(map(code, unread))}")
         if optimised := agent.get("optimised"):
             words.append(f"it made {', '.join(map(code, optimised))} measurably faster")
     generator = _dict(manifest.get("generator"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -82,7 +83,7 @@ class AgentRecord(_Record):
     """Contracts that the planning model left to their exemplars."""
     objections: tuple[ObjectionRecord, ...] = ()
     unreviewed: tuple[str, ...] = ()
-    """Contracts whose file a reviewer was to read and did not."""
+    """Contracts whose file, as it stands, a reviewer was to read and has not."""
     optimised: tuple[str, ...] = ()
     """Contracts whose units the model wrote anew and measurably faster: figures in evidence.json, at `optimise`."""
     tokens: int
@@ -90,13 +91,27 @@ class AgentRecord(_Record):
 
     def without(self, contract: str) -> AgentRecord:
         """The same once a contract's exemplar stands in the place of what the model wrote."""
-        return self.model_copy(
-            update={
-                "fell_back": (*self.fell_back, contract),
-                "objections": tuple(one for one in self.objections if one.contract != contract),
-                "unreviewed": tuple(one for one in self.unreviewed if one != contract),
-            }
+        return self._replaced({contract}, fell_back=(*self.fell_back, contract))
+
+    def faster(self, contracts: Sequence[str], tokens: int, cost_usd: float) -> AgentRecord:
+        """The same once the model's faster files stand there, which no reviewer has read."""
+        reviews = self.settings.get("backend") == "agents" and "reviewer" in self.settings.get("roles", ())
+        record = self._replaced(
+            set(contracts),
+            fell_back=tuple(one for one in self.fell_back if one not in contracts),
+            left=tuple(one for one in self.left if one not in contracts),
+            optimised=tuple(contracts),
+            tokens=tokens,
+            cost_usd=cost_usd,
         )
+        unread = (*record.unreviewed, *contracts) if reviews else record.unreviewed
+        return record.model_copy(update={"unreviewed": unread})
+
+    def _replaced(self, contracts: set[str], **changes: Any) -> AgentRecord:
+        """With other files for some contracts: what a reviewer said is about files that are gone."""
+        changes["objections"] = tuple(one for one in self.objections if one.contract not in contracts)
+        changes["unreviewed"] = tuple(one for one in self.unreviewed if one not in contracts)
+        return self.model_copy(update=changes)
 
 
 class Manifest(_Record):

@@ -87,9 +87,7 @@ class Arena:
         """Write the engine with its record of what was asked and kept: the same code, in another manifest."""
         agent = self.candidate.agent
         assert agent is not None
-        fell_back = tuple(name for name in agent.fell_back if name not in kept)
-        changes = {"optimised": tuple(kept), "fell_back": fell_back, "tokens": tokens, "cost_usd": usd}
-        record = agent.model_copy(update=changes)
+        record = agent.faster(kept, tokens, usd)
         engine = generate(self._inputs, self.candidate.written, agent=record)
         if engine.manifest.files != self.candidate.engine.manifest.files:
             raise AssertionError("the record of an optimisation changed the engine that was judged")

@@ -10,7 +10,7 @@ from metainfer.ckb.mutants import default_deployments
 from metainfer.gates.report import GateReport
 from metainfer.gates.static import static_gate
 from metainfer.generate.inputs import EngineInputs
-from metainfer.generate.manifest import AgentRecord
+from metainfer.generate.manifest import AgentRecord, ObjectionRecord
 from metainfer.generate.scratch import scratch_inputs
 from metainfer.generate.specializer import generate
 from metainfer.generate.written import WrittenUnits
@@ -83,3 +83,19 @@ def test_without_a_culprit_among_the_written_nobody_is_blamed(inputs: EngineInpu
     candidate = Candidate(generate(inputs, [], agent=AGENT), (), AGENT)
     red = GateReport(gate="static", verdict="failed", figures={}, findings=[], seconds=0.0, reproduce="")
     assert find_culprits(candidate, inputs, red, lambda folder, gate: red) == ()
+
+
+def test_what_a_reviewer_said_goes_with_the_file_that_it_was_about() -> None:
+    said = [
+        ObjectionRecord(contract=name, clause="S1", promise="…", line=1, why="…")
+        for name in ("family/rmsnorm", "family/rope")
+    ]
+    settings = {"backend": "agents", "roles": ["reviewer"]}
+    record = AGENT.model_copy(
+        update={"settings": settings, "objections": tuple(said), "left": ("a/b",), "unreviewed": ("c/d",)}
+    )
+    assert record.without("family/rope").objections == (said[0],)
+    faster = record.faster(["family/rmsnorm", "a/b"], tokens=7, cost_usd=0.5)
+    assert faster.objections == (said[1],)
+    assert faster.unreviewed == ("c/d", "family/rmsnorm", "a/b")
+    assert (faster.optimised, faster.left, faster.tokens) == (("family/rmsnorm", "a/b"), (), 7)

@@ -63,7 +63,7 @@ def test_open_objections_are_a_table_of_text_that_does_nothing() -> None:
     assert all(mark not in rows[0] for mark in ("<!--", "@octocat", "<script", "::error::", "\u202e", "\u200b", "#12"))
     assert re.search(r"\d+ more left out", text)
     assert len(text) <= MAX_CHARACTERS
-    assert "its plan left `family/rope` to their exemplars; no reviewer answered for `a/b`" in text
+    assert "its plan left `family/rope` to their exemplars; no reviewer has read `a/b`" in text
 
 
 def test_findings_are_shown_with_the_command_that_reproduces_them() -> None:
