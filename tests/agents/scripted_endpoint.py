@@ -29,6 +29,8 @@ class ScriptedEndpoint:
     models: Sequence[str] = ("scripted",)
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    answers_probes: bool = True
+    """What the client asks at its start is answered well, and takes no act."""
     open_now: int = 0
     open_most: int = 0
 
@@ -48,6 +50,9 @@ class ScriptedEndpoint:
             writer.close()
 
     async def _chat(self, writer: Writer, fields: dict[str, str], body: dict[str, Any]) -> None:
+        if self.answers_probes and body["messages"][-1]["content"] == "Answer with the number 7.":
+            await says('{"number": 7}')(writer, body)
+            return
         act = self.acts[min(len(self.requests), len(self.acts) - 1)]
         self.requests.append(body)
         self.headers.append(fields)
@@ -60,9 +65,11 @@ class ScriptedEndpoint:
 
 
 @contextmanager
-def scripted(*acts: Act, models: Sequence[str] = ("scripted",)) -> Iterator[ScriptedEndpoint]:
+def scripted(
+    *acts: Act, models: Sequence[str] = ("scripted",), answers_probes: bool = True
+) -> Iterator[ScriptedEndpoint]:
     """Run an endpoint in a thread of its own."""
-    endpoint = ScriptedEndpoint(list(acts), models=models)
+    endpoint = ScriptedEndpoint(list(acts), models=models, answers_probes=answers_probes)
     loop = asyncio.new_event_loop()
     server = loop.run_until_complete(asyncio.start_server(endpoint.serve, "127.0.0.1", 0, limit=1 << 24))
     endpoint.base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"

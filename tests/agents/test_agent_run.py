@@ -121,6 +121,7 @@ def kept(result: RunResult, name: str) -> Any:
 def test_every_role_spoke_in_its_turn(first: RunResult) -> None:
     assert first.run_folder is not None
     turns = [turn.purpose for turn in read_transcript(first.run_folder / "transcript.jsonl")]
+    assert turns.pop(0).role == "probe"
     calls = [(purpose.role, purpose.subject, purpose.round) for purpose in turns]
     assert calls[0] == ("planner", "tiny-qwen3", 0)
     assert calls[-1] == ("consolidator", NORM, 0)
@@ -203,10 +204,10 @@ def test_a_run_shows_what_each_role_cost_and_when(work: Path, first: RunResult) 
     data = json.loads(show(work, first, "--json"))
     roles = {role["role"]: role for role in data["model"]["roles"]}
     calls = {name: role["calls"] for name, role in roles.items()}
-    assert calls == {"planner": 1, "implementer": 5, "reviewer": 2, "consolidator": 1}
+    assert calls == {"probe": 1, "planner": 1, "implementer": 5, "reviewer": 2, "consolidator": 1}
     assert all(role["tokens"] > 0 for role in roles.values())
     begin, *others = data["model"]["calls"]
-    assert (begin["role"], begin["began_s"]) == ("planner", 0.0)
+    assert (begin["role"], begin["began_s"]) == ("probe", 0.0)
     assert all(call["began_s"] >= 0.0 for call in others)
     text = show(work, first)
     assert "  reviewer           2     0      0" in text

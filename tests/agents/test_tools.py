@@ -149,7 +149,7 @@ def find_out(
             found = await probe(client, "scripted", **({"tools": True, "schema": True} | wanted))
             return found, client.dialect.without
 
-    with scripted(*acts, models=models) as endpoint:
+    with scripted(*acts, models=models, answers_probes=False) as endpoint:
         return asyncio.run(run())
 
 
