@@ -11,6 +11,8 @@ SLOW_RMSNORM = RMSNORM.replace(
     "            power = torch.mean(x * x, dim=-1, keepdim=True)\n",
 ).replace("class RMSNorm", "_TIMES = 40\n\n\nclass RMSNorm")
 
-SAME_SWIGLU = SWIGLU.replace("gate = self._gate(x)", "opened = self._gate(x)").replace(
-    "gate * torch.sigmoid(gate)", "opened * torch.sigmoid(opened)"
+SAME_SWIGLU = (
+    SWIGLU.replace("gate = both", "opened = both")
+    .replace(".mul(gate)", ".mul(opened)")
+    .replace("torch.sigmoid(gate)", "torch.sigmoid(opened)")
 )
