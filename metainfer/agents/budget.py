@@ -28,7 +28,7 @@ class BudgetError(RefusedError):
 
 
 class StoppedError(ConflictError):
-    """Somebody has put the stop file there."""
+    """A person wants no call to be made: by the stop file, or a label."""
 
 
 class _Model(BaseModel):
@@ -87,9 +87,13 @@ class Ledger:
         per_subject: Limits | None = None,
         price: Price | None = None,
         stop_file: Path | None = None,
+        halted: Callable[[], str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`per_subject`: limits that hold for every unit by itself. `stop_file`: no call is made while it exists."""
+        """`per_subject`: limits that hold for every unit by itself. `stop_file`: no call is made while it exists.
+
+        `halted`: asked before each call for a reason not to make it; empty is none.
+        """
         if price is None and (limits.usd is not None or (per_subject and per_subject.usd is not None)):
             raise InputError("a budget in dollars needs the model's price; name it, or give the budget in tokens")
         self.file = file
@@ -97,6 +101,7 @@ class Ledger:
         self.per_subject = per_subject or Limits()
         self.price = price or Price(input_usd=0.0, output_usd=0.0)
         self.stop_file = stop_file
+        self._halted = halted
         self._clock = clock
         self._began = clock()
         self._threads = Lock()
@@ -133,6 +138,8 @@ class Ledger:
         with self._alone():
             if self.stop_file is not None and self.stop_file.exists():
                 raise StoppedError(f"{self.stop_file} is there, so no model is called; remove it to go on")
+            if self._halted is not None and (why := self._halted()):
+                raise StoppedError(why)
             most = Entry(
                 event="booked",
                 call=max(self._calls, default=0) + 1,

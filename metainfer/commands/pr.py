@@ -46,7 +46,8 @@ def show(number: Number, forge: ForgeOption = None) -> None:
     # What people write is shown as they wrote it: brackets are no markup.
     console = Console(markup=False, highlight=False)
     console.print(f"#{pull.number} {pull.title}", style="bold")
-    console.print(f"{pull.state} · {pull.branch} → {pull.base} · head {pull.head[:12]}")
+    labels = f" · {', '.join(pull.labels)}" if pull.labels else ""
+    console.print(f"{pull.state} · {pull.branch} → {pull.base} · head {pull.head[:12]}{labels}")
     console.print(Markdown(pull.body))
     for comment in pull.comments:
         console.print(f"{comment.by} {comment.at}", style="bold")
@@ -95,6 +96,19 @@ def approve(
     """Approve the present head. A new head needs a new approval."""
     pull = _open(forge).approve(number, _who(as_), head)
     typer.echo(f"approved #{pull.number} at {pull.head[:12]}\nnext: metainfer pr merge {pull.number}")
+
+
+@app.command()
+def label(
+    number: Number,
+    name: Annotated[str, typer.Argument(help="metainfer/stop keeps every model from being asked for this engine.")],
+    remove: Annotated[bool, typer.Option("--remove", help="Take it off.")] = False,
+    forge: ForgeOption = None,
+    as_: AsOption = None,
+) -> None:
+    """Put a label on a pull request, or take it off."""
+    pull = _open(forge).label(number, _who(as_), name, remove=remove)
+    typer.echo(f"#{pull.number}: {', '.join(pull.labels) or 'no labels'}")
 
 
 @app.command()

@@ -75,6 +75,11 @@ class DryRun:
         self.say(f"would comment on pull request #{number} as {by.label}: {text}")
         return self.inner.get(number)
 
+    def label(self, number: int, by: Identity, name: str, *, remove: bool = False) -> PullRequest:
+        verb = "take the label {} off" if remove else "put the label {} on"
+        self.say(f"would {verb.format(name)} pull request #{number} as {by.label}")
+        return self.inner.get(number)
+
     def approve(self, number: int, by: Identity, head: str | None = None) -> PullRequest:
         pull = self.inner.get(number)
         self.say(f"would approve head {pull.head[:12]} of pull request #{number} as {by.label}")

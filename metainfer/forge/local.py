@@ -7,6 +7,7 @@ mistake; who may write to the repository is decided by its file permissions alon
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,6 +40,7 @@ from metainfer.forge.publishing import Publication
 from metainfer.forge.records import PullStore, Recorded, now
 
 ATTEMPTS = 12
+_LABEL = re.compile(r"[A-Za-z0-9._:/-]{1,50}")
 Result = TypeVar("Result")
 
 
@@ -160,6 +162,18 @@ class LocalForge:
             return pull.model_copy(update={"comments": (*pull.comments, note), "updated": now()})
 
         return self._change(number, f"comment by {by.label}", by, add)
+
+    def label(self, number: int, by: Identity, name: str, *, remove: bool = False) -> PullRequest:
+        if not _LABEL.fullmatch(name):
+            raise InputError(f"{name!r} is no label; write up to 50 letters, digits, and any of . _ : / -")
+
+        def change(pull: PullRequest) -> PullRequest:
+            if (name in pull.labels) is not remove:
+                return pull
+            kept = tuple(label for label in pull.labels if label != name)
+            return pull.model_copy(update={"labels": kept if remove else (*kept, name), "updated": now()})
+
+        return self._change(number, f"label {name} {'taken off' if remove else 'put on'} by {by.label}", by, change)
 
     def approve(self, number: int, by: Identity, head: str | None = None) -> PullRequest:
         if by.is_same_person(BOT):

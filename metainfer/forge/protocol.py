@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from metainfer.errors import ConflictError, InputError, RefusedError
 
 DEFAULT_BASE = "main"
+STOP_LABEL = "metainfer/stop"
+"""On an engine's open pull request: no model is asked anything for that engine."""
 State = Literal["open", "closed", "merged"]
 
 
@@ -108,6 +110,7 @@ class PullRequest(BaseModel):
     follows: int | None = None
     """The closed pull request for this engine that this one comes after."""
     body: str = ""
+    labels: tuple[str, ...] = ()
     comments: tuple[Comment, ...] = ()
     reviews: tuple[Review, ...] = ()
 
@@ -214,6 +217,10 @@ class Forge(Protocol):
 
     def comment(self, number: int, by: Identity, text: str) -> PullRequest:
         """Add a comment."""
+        ...
+
+    def label(self, number: int, by: Identity, name: str, *, remove: bool = False) -> PullRequest:
+        """Put a label on a pull request, or take it off; one that is there already, or is not, stays as it is."""
         ...
 
     def approve(self, number: int, by: Identity, head: str | None = None) -> PullRequest:

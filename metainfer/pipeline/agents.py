@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +60,8 @@ class AgentAccess:
     concurrency: int = 2
     price: Price | None = None
     """As a person gave it; None is the listed one, and nothing for a machine of one's own."""
+    halted: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+    """Asked before each call for a reason not to make it."""
 
     def priced_for(self, model: str) -> AgentAccess:
         """The same with the price of a model. InputError if nobody knows it."""
@@ -170,6 +172,7 @@ def client_for(inputs: EngineInputs, settings: Generation, access: AgentAccess, 
         ),
         price=access.price,
         stop_file=state / STOP_FILE,
+        halted=access.halted,
     )
     transcript = Transcript(folder / TRANSCRIPT_NAME, [access.api_key])
     return Client(access, settings.model or "", ledger, transcript, ReplyStore(state / "replies"))

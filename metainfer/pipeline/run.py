@@ -15,6 +15,7 @@ from metainfer.pipeline.prepare import Prepared, prepare
 from metainfer.pipeline.proposed import ProposedKnowledge, read_proposals, with_own_proposal
 from metainfer.pipeline.record import RunLog
 from metainfer.pipeline.stages import Judged, Stages
+from metainfer.pipeline.stopping import stop_label_watch
 
 if TYPE_CHECKING:
     from metainfer.bench.report import BenchReport
@@ -94,6 +95,9 @@ def run(request: RunRequest, forge: Forge, progress: Progress) -> RunResult:
         request,
     )
     inputs = prepared.inputs
+    if request.agents is not None:
+        halted = stop_label_watch(forge, inputs.name)
+        request = replace(request, agents=replace(request.agents, halted=halted))
     knowledge = read_proposals(request.proposals, ckb_root)
     preview = forge.preview(inputs.name, inputs.input_hash)
     if not preview.wrote and not request.regenerate:

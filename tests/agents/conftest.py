@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,16 @@ class Desk:
     folder: Path
     limits: Limits = field(default_factory=Limits)
     options: dict[str, Any] = field(default_factory=dict)
+    halted: Callable[[], str] | None = None
 
     def ledger(self) -> Ledger:
-        return Ledger(self.folder / "ledger.jsonl", self.limits, price=PRICE, stop_file=self.folder / "STOP")
+        return Ledger(
+            self.folder / "ledger.jsonl",
+            self.limits,
+            price=PRICE,
+            stop_file=self.folder / "STOP",
+            halted=self.halted,
+        )
 
     def ask(self, base_url: str, *requests: ChatRequest, concurrency: int = 4, **endpoint: Any) -> list[Reply]:
         """Ask all at once; the first error is raised."""
