@@ -63,6 +63,7 @@ def test_the_one_that_leaned_on_a_neighbours_import_is_found(inputs: EngineInput
     assert judge(candidate.without(["family/rmsnorm"], inputs), tmp_path / "green").passed
 
 
+@pytest.mark.slow
 def test_two_that_are_both_at_fault_are_both_found_and_nobody_else(inputs: EngineInputs, tmp_path: Path) -> None:
     norm = RMSNORM.replace("torch.mean(x * x, dim=-1, keepdim=True)", "nowhere.normalize(x * x)")
     mlp = SWIGLU.replace("torch.sigmoid(gate)", "nowhere.sigmoid(gate)")

@@ -118,12 +118,11 @@ def server(name: str, first_s: float, token_s: float) -> EngineSubject:
 @pytest.mark.parametrize(
     ("metric", "first_s", "token_s", "wins"),
     [
-        ("latency", 0.0, 0.002, True),
-        ("throughput", 0.0, 0.002, True),
-        ("latency", 0.0, 0.05, False),
-        ("latency", 0.8, 0.0, False),
+        pytest.param("latency", 0.0, 0.002, True, id="quicker"),
+        pytest.param("throughput", 0.0, 0.002, True, id="quicker under load", marks=pytest.mark.slow),
+        pytest.param("latency", 0.0, 0.05, False, id="slower", marks=pytest.mark.slow),
+        pytest.param("latency", 0.8, 0.0, False, id="late and all at once"),
     ],
-    ids=["quicker", "quicker under load", "slower", "late and all at once"],
 )
 def test_servers_that_take_turns(tmp_path: Path, metric: Metric, first_s: float, token_s: float, wins: bool) -> None:
     """The old server takes 8 x 40 ms for an answer. One that sends all of it at once after 800 ms has the best TPOT."""
