@@ -101,12 +101,15 @@ class ChatClient:
 
         EndpointError if it cannot be reached, or refuses the key.
         """
+        import httpx2
         import openai
 
         try:
             page = await self._openai.models.list(timeout=self.endpoint.connect_s)
             return {model.id: _context_tokens(model.model_extra or {}) for model in page.data or []}
         except (openai.APIConnectionError, openai.AuthenticationError) as error:
+            if isinstance(error.__cause__, httpx2.ReadTimeout):  # it is there, and busy with somebody's long answer
+                return {}
             raise EndpointError(f"{self.endpoint.base_url}: {self._plain(error)}") from error
         except openai.APIError:
             return {}

@@ -31,6 +31,8 @@ class ScriptedEndpoint:
     headers: list[dict[str, str]] = field(default_factory=list)
     answers_probes: bool = True
     """What the client asks at its start is answered well, and takes no act."""
+    listing_s: float = 0.0
+    """How long it takes to list the models."""
     open_now: int = 0
     open_most: int = 0
 
@@ -41,6 +43,7 @@ class ScriptedEndpoint:
             fields = dict(line.lower().split(": ", 1) for line in lines[1:] if ": " in line)
             body = await reader.readexactly(int(fields.get("content-length", 0)))
             if lines[0].startswith("GET"):
+                await asyncio.sleep(self.listing_s)
                 listing = {"object": "list", "data": [{"id": m, "object": "model", "created": 0, "owned_by": "x"}
                                                      for m in self.models]}  # fmt: skip
                 await whole(200, json.dumps(listing))(writer, {})

@@ -184,3 +184,16 @@ def test_a_model_that_is_not_served_is_noticed_before_anything_is_asked(desk: De
     with pytest.raises(EndpointError, match="does not serve 'scripted', but other"):
         find_out(desk, says("x"), models=("other",))
     assert desk.ledger().spent().call == 0
+
+
+def test_an_endpoint_too_busy_to_list_its_models_is_asked_all_the_same(desk: Desk) -> None:
+    async def look(url: str) -> dict[str, int | None]:
+        async with desk.client(url, connect_s=0.3) as client:
+            return await client.list_models()
+
+    with scripted(says("x")) as endpoint:
+        assert asyncio.run(look(endpoint.base_url)) == {"scripted": None}
+        endpoint.listing_s = 5.0
+        assert asyncio.run(look(endpoint.base_url)) == {}
+    with pytest.raises(EndpointError, match="Connection error"):
+        asyncio.run(look("http://127.0.0.1:9/v1"))
