@@ -52,6 +52,15 @@ def strip_markup(text: str) -> str:
     return Text.from_markup(text).plain
 
 
+def one_line(message: str) -> str:
+    """A message as a terminal may show it: models and code speak in some, and must not move its cursor or colour it.
+
+    >>> one_line("red \\x1b[31m")
+    'red \\\\x1b[31m'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in " ".join(message.split()))
+
+
 class PlainReporter:
     """One line when a step starts, one when it ends; nothing that needs a terminal."""
 
@@ -74,10 +83,10 @@ class PlainReporter:
 
     def done(self, step: str, message: str = "") -> None:
         seconds = time.monotonic() - self._started.pop(step, time.monotonic())
-        self._say(f"✓ {step} ({_took(seconds)}){': ' + message if message else ''}")
+        self._say(f"✓ {step} ({_took(seconds)}){': ' + one_line(message) if message else ''}")
 
     def note(self, message: str) -> None:
-        self._say(f"  {message}")
+        self._say(f"  {one_line(message)}")
 
     def result(self, text: str, data: dict[str, Any]) -> None:
         self._say(strip_markup(text))
@@ -160,13 +169,13 @@ class LiveReporter:
         seconds = time.monotonic() - self._started.pop(step, time.monotonic())
         if step in self._tasks:
             self._bars.remove_task(self._tasks.pop(step))
-        told = f": {escape(message)}" if message else ""
+        told = f": {escape(one_line(message))}" if message else ""
         self._console.print(f"[green]✓[/] {escape(step)} [dim]({_took(seconds)})[/]{told}")
 
     def note(self, message: str) -> None:
         from rich.markup import escape
 
-        self._console.print(f"  [dim]{escape(message)}[/]")
+        self._console.print(f"  [dim]{escape(one_line(message))}[/]")
 
     def result(self, text: str, data: dict[str, Any]) -> None:
         self._bars.stop()

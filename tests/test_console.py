@@ -39,3 +39,18 @@ def test_a_step_under_way_is_shown_as_it_is_named() -> None:
     with LiveReporter(Console(file=stream, width=200, force_terminal=True)) as reporter:
         reporter.start("gate [unit]")
     assert "gate [unit]" in stream.getvalue()
+
+
+def test_what_a_model_says_cannot_move_the_cursor_or_add_lines() -> None:
+    hostile = "holds \x1b[2J\x1b[31m\r\n✓ gates (1 s): passed \u202egreen\ud800"
+    shown = "holds \\x1b[2J\\x1b[31m ✓ gates (1 s): passed \\u202egreen\\ud800"
+    for reporter in (
+        LiveReporter(Console(file=(live := io.StringIO()), width=200)),
+        PlainReporter(plain := io.StringIO()),
+    ):
+        with reporter:
+            reporter.note(hostile)
+            reporter.done("write", hostile)
+    for text in (live.getvalue(), plain.getvalue()):
+        assert text.count(shown) == 2
+        assert len([line for line in text.splitlines() if line]) == 2

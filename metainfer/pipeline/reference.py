@@ -34,7 +34,12 @@ def read_sources(reference: str, root: Path) -> dict[str, str]:
     """
     if not reference.startswith(PREFIX):
         return {}
-    place = root / reference.removeprefix(PREFIX)
+    named = Path(reference.removeprefix(PREFIX))
+    if named.is_absolute():
+        raise InputError(
+            f"reference {reference}: write the path relative to the repository; it travels in the manifest"
+        )
+    place = root / named
     files = [place] if place.is_file() else sorted(_below(place))
     if not files:
         raise InputError(

@@ -82,7 +82,12 @@ def test_hidden_files_links_and_other_kinds_are_left_out(tmp_path: Path) -> None
     (tmp_path / "link.py").symlink_to("/etc/passwd")
     (tmp_path / "model.py").write_text("x = 1\n")
     os.mkfifo(tmp_path / "pipe.py")
-    assert read_sources(f"source:{tmp_path}", tmp_path) == {"model.py": "x = 1\n"}
+    assert read_sources("source:.", tmp_path) == {"model.py": "x = 1\n"}
+
+
+def test_a_path_of_this_machine_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="relative to the repository"):
+        read_sources(f"source:{tmp_path}", tmp_path)
 
 
 def test_a_path_without_source_is_refused_by_name(tmp_path: Path) -> None:
