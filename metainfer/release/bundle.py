@@ -27,6 +27,9 @@ from metainfer.release.versions import Version
 
 DIGESTS = "SHA256SUMS"
 _BACKEND = "hatchling.build"
+_REQUIRES = re.compile(r"hatchling(?:>=[0-9.]+)?")
+_OTHER = "hatch.toml"
+"""Hatchling reads this beside, and before, pyproject.toml."""
 _VERSION_LINE = re.compile(r'^version = "[^"\n]*"$', re.MULTILINE)
 _BUILD_S = 120
 _BUILD = """
@@ -109,12 +112,13 @@ def _with_version(engine: str, files: Mapping[str, bytes], version: Version) -> 
     except ValueError as error:
         raise RefusedError(f"{name} cannot be read: {error}") from error
     build, hatch = data.get("build-system", {}), data.get("tool", {}).get("hatch", {})
-    requires = [re.split(r"[^A-Za-z0-9_-]", item)[0] for item in build.get("requires", ())]
+    requires = [str(item) for item in build.get("requires", ())]
+    tools_only = len(requires) == 1 and _REQUIRES.fullmatch(requires[0]) is not None
     plain = set(hatch) <= {"build"} and set(hatch.get("build", {})) <= {"targets"}
     targets = hatch.get("build", {}).get("targets", {})
     plain = plain and set(targets) <= {"wheel"} and set(targets.get("wheel", {})) <= {"packages"}
     static = set(build) <= {"requires", "build-backend"} and not data.get("project", {}).get("dynamic")
-    if build.get("build-backend") != _BACKEND or requires != ["hatchling"] or not plain or not static:
+    if build.get("build-backend") != _BACKEND or not (tools_only and plain and static) or _OTHER in files:
         raise RefusedError(f"{name} asks for more than {_BACKEND} over its package; a build must run no code of it")
     changed, count = _VERSION_LINE.subn(f'version = "{version}"', text)
     if count != 1:
