@@ -15,10 +15,11 @@ from typing import Literal, TypeVar
 
 from metainfer.errors import ConflictError, InputError
 from metainfer.forge import merging
+from metainfer.forge.authorship import bot_made
 from metainfer.forge.evidence import MANIFEST, input_hash_of
 from metainfer.forge.identity import require_text
 from metainfer.forge.lifecycle import Action, Decision, Situation, decide
-from metainfer.forge.markers import INPUT_HASH, branch_of, read_marker, read_trailers
+from metainfer.forge.markers import INPUT_HASH, branch_of, read_marker
 from metainfer.forge.paths import check_engine_name, check_request, engine_folder
 from metainfer.forge.plumbing import RefUpdate, Repository
 from metainfer.forge.protocol import (
@@ -135,21 +136,11 @@ class LocalForge:
         seen = Situation(
             pulls=pulls,
             tip=tip,
-            tip_is_ours=tip is None or tip in {p.head for p in pulls} or self._bot_made(tip, base_tip),
+            tip_is_ours=tip is None or tip in {p.head for p in pulls} or bot_made(self.repo, base_tip, tip),
             base_input_hash=input_hash_of(self.read_file(base_tip, engine_folder(engine) + MANIFEST)),
-            head_fits_base=pull is None or self._fits(pull, base_tip),
+            head_fits_base=pull is None or merging.fits(self.repo, pull.engine, base_tip, pull.head),
         )
         return seen, recorded, base_tip
-
-    def _bot_made(self, tip: str, base_tip: str) -> bool:
-        """Whether every commit from the base to `tip` has the bot as committer and its trailer."""
-        out = self.repo.read("log", "-z", "--format=%ce%n%B", f"{base_tip}..{tip}").decode("utf-8", "replace")
-        commits = [commit.partition("\n") for commit in out.split("\0") if commit]
-        return all(email == BOT.email and INPUT_HASH in read_trailers(message) for email, _, message in commits)
-
-    def _fits(self, pull: PullRequest, base_tip: str) -> bool:
-        change = merging.read_change(self.repo, base_tip, pull.head)
-        return change is not None and not merging.conflicts(self.repo, pull.engine, base_tip, change)
 
     # Reviewing
 

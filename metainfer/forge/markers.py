@@ -29,9 +29,13 @@ def check_input_hash(value: str) -> str:
     return value
 
 
-def with_marker(body: str, engine: str, input_hash: str) -> str:
-    """Append the hidden marker. Whatever looks like one in `body` is made visible: only the last line counts."""
-    marker = json.dumps({"engine": engine, "input_hash": input_hash}, sort_keys=True)
+def with_marker(body: str, engine: str, input_hash: str, **more: str) -> str:
+    """Append the hidden marker. Whatever looks like one in `body` is made visible: only the last line counts.
+
+    A body that has a marker of ours keeps its words and gets the new one.
+    """
+    body = _MARKER.sub("", body)
+    marker = json.dumps({"engine": engine, "input_hash": input_hash, **more}, sort_keys=True)
     return f"{body.replace(_OPEN, '&lt;!-- metainfer:').rstrip()}\n\n{_OPEN}{marker} -->\n"
 
 

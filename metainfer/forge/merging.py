@@ -59,6 +59,12 @@ def conflicts(repo: Repository, engine: str, base: str, change: Change) -> list[
     return moved
 
 
+def fits(repo: Repository, engine: str, base: str, head: str) -> bool:
+    """Whether a head can be merged into commit `base` as it stands."""
+    change = read_change(repo, base, head)
+    return change is not None and not conflicts(repo, engine, base, change)
+
+
 def merged_tree(repo: Repository, base: str, change: Change) -> str:
     """The tree of the base with the change applied."""
     return repo.write_tree(base, {path: entry.sha if entry else None for path, entry in change.files.items()})
