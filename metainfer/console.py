@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
@@ -34,7 +35,8 @@ def make_reporter(*, as_json: bool, aside: bool = False) -> Reporter:
     stream = sys.stderr if aside else sys.stdout
     if as_json:
         return JsonReporter(stream)
-    if stream.isatty():
+    # A runner of GitHub Actions reads its log line by line, for commands too: no cursor may move before one.
+    if stream.isatty() and os.environ.get("GITHUB_ACTIONS") != "true":
         from rich.console import Console
 
         return LiveReporter(Console(file=stream))
