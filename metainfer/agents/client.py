@@ -14,7 +14,7 @@ import tenacity
 
 from metainfer.agents.budget import BudgetError, Ledger, Purpose
 from metainfer.agents.dialect import Dialect
-from metainfer.agents.messages import ChatRequest, Reply, ToolCall, Usage, estimate_tokens
+from metainfer.agents.messages import ChatRequest, Reply, ToolCall, Usage, estimate_tokens, mended
 from metainfer.agents.replies import ReplyStore
 from metainfer.agents.transcript import Transcript, Turn, redact
 from metainfer.errors import InputError, MachineError
@@ -199,8 +199,8 @@ class ChatClient:
                 raise _TransientError(f"broke off: {self._plain(error)}", progress.usage_if_begun) from error
             except openai.APIError as error:  # an error event in the stream
                 raise _TransientError(f"failed while it answered: {self._plain(error)}", progress.usage) from error
-            except (ValueError, KeyError, AttributeError, TypeError) as error:
-                raise _TransientError(f"sends what is no chat stream: {error!r}", progress.usage) from error
+            except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+                raise _TransientError(f"sends what is no chat stream: {self._shown(error)}", progress.usage) from error
 
     async def _stream(self, request: ChatRequest, progress: _Progress) -> Reply:
         fields = self.dialect.fields(request)
@@ -235,8 +235,14 @@ class ChatClient:
     def _plain(self, error: Exception) -> str:
         """An error's text in one line, bounded, and without the key."""
         cause = error.__cause__
-        text = " ".join(f"{error}{f' ({cause})' if cause and str(cause) else ''}".split())
-        return redact(text, [self.endpoint.api_key])[:400]
+        return self._clean(f"{error}{f' ({cause})' if cause and str(cause) else ''}")
+
+    def _shown(self, error: Exception) -> str:
+        """The same with the error's kind, for those that nobody wrote for a reader."""
+        return self._clean(f"{type(error).__name__}: {error}")
+
+    def _clean(self, text: str) -> str:
+        return redact(" ".join(mended(text).split()), [self.endpoint.api_key])[:400]
 
     def _note(
         self, purpose: Purpose, request: ChatRequest, began: float, reply: Reply | None = None, error: str = ""
@@ -264,7 +270,7 @@ class _Progress:
                 prompt_tokens=chunk.usage.prompt_tokens, completion_tokens=chunk.usage.completion_tokens
             )
         for choice in chunk.choices or []:
-            piece = choice.delta.content or ""
+            piece = _text(choice.delta.content)
             self._pieces.append(piece)
             self._bytes += len(piece.encode("utf-8", "replace"))
             for part in choice.delta.tool_calls or []:
@@ -275,9 +281,9 @@ class _Progress:
         call = self._calls.setdefault(part.index or 0, _PartialCall())
         function = part.function
         if function is not None:
-            call.name = call.name or function.name or ""
-            call.arguments.append(function.arguments or "")
-            self._bytes += len((function.arguments or "").encode("utf-8", "replace")) + 1
+            call.name = call.name or mended(_text(function.name))
+            call.arguments.append(_text(function.arguments))
+            self._bytes += len(call.arguments[-1].encode("utf-8", "replace")) + 1
 
     @property
     def is_flood(self) -> bool:
@@ -305,11 +311,20 @@ class _Progress:
             raise _TransientError("the stream ended in the middle of the answer", self.usage_if_begun)
         expected = ("stop", "length", "tool_calls") if self._request.tools else ("stop", "length")
         if self._finish_reason not in expected:
-            raise _FinalError(f"ended the answer with {self._finish_reason!r}", self.usage)
-        text = "".join(self._pieces)
+            raise _FinalError(f"ended the answer with {self._finish_reason!r:.80}", self.usage)
+        text = mended("".join(self._pieces))
         reason: Any = self._finish_reason
-        calls = tuple(ToolCall(name=c.name, arguments="".join(c.arguments)) for _, c in sorted(self._calls.items()))
-        return Reply(text=text, calls=calls, finish_reason=reason, usage=self.usage, model=self._model)
+        calls = tuple(
+            ToolCall(name=c.name, arguments=mended("".join(c.arguments))) for _, c in sorted(self._calls.items())
+        )
+        return Reply(text=text, calls=calls, finish_reason=reason, usage=self.usage, model=mended(self._model))
+
+
+def _text(given: object) -> str:
+    """A field of a chunk that may hold text. TypeError if it holds something else."""
+    if given is not None and not isinstance(given, str):
+        raise TypeError(f"{type(given).__name__} where text belongs")
+    return given or ""
 
 
 @dataclass

@@ -1,0 +1,74 @@
+"""Endpoints that send what no honest one does: each ends as an answer or a plain error, and what it costs is booked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from metainfer.agents.answer import read_answer, said
+from metainfer.agents.client import EndpointError
+from metainfer.agents.messages import Message
+from metainfer.ckb.models import UnitInterface
+from tests.agents.conftest import Desk, question
+from tests.agents.scripted_endpoint import Act, chunk, event, scripted, streams, whole
+
+HALF = "\ud800"
+"""Half of a character, as JSON can spell it and nothing that is encoded can hold it."""
+
+
+def part(delta: dict[str, Any], finish: str | None = None, **fields: Any) -> bytes:
+    made = chunk(None, finish) | fields
+    made["choices"][0]["delta"] = delta
+    return event(made)
+
+
+def call(**function: Any) -> dict[str, Any]:
+    return {"tool_calls": [{"index": 0, "function": {"name": "write_file", "arguments": "{}"} | function}]}
+
+
+def one_event(data: str) -> Act:
+    return streams(f"data: {data}\n\n".encode())
+
+
+HOSTILE: dict[str, Act] = {
+    "half a character in an error": whole(400, '{"error": {"message": "bad \\ud800 \\u001b[2J"}}'),
+    "half a character in an error that may pass": whole(500, '{"error": {"message": "bad \\ud800"}}'),
+    "half a character in an error event": one_event('{"error": {"message": "bad \\ud800"}}'),
+    "half a character in the reason of its end": streams(part({"content": "x"}, HALF)),
+    "lists without end": one_event("[" * 200_000),
+    "objects without end": one_event('{"choices": ' + '{"a":' * 100_000),
+    "arguments that are no text": streams(part(call(arguments={"code": "x"}), "stop")),
+    "a name that is no text": streams(part(call(name=["write_file"]), "stop")),
+    "an answer that is no text": streams(part({"content": ["x"]}, "stop")),
+    "a model that is no text": streams(part({"content": "x"}, "stop", model={"a": 1})),
+}
+
+
+@pytest.mark.parametrize("act", HOSTILE.values(), ids=HOSTILE)
+def test_what_no_endpoint_may_send_is_told_in_one_line_and_settled(desk: Desk, act: Act) -> None:
+    with scripted(act) as endpoint, pytest.raises(EndpointError) as caught:
+        desk.ask(endpoint.base_url, question(), attempts=2)
+    str(caught.value).encode()
+    assert len(str(caught.value)) < 600
+    assert [bool(turn.error) for turn in desk.turns] == [True]
+    assert {entry.event for entry in desk.ledger()._calls.values()} == {"settled"}
+
+
+def test_half_a_character_in_an_answer_becomes_the_sign_for_it(desk: Desk) -> None:
+    act = streams(part({"content": f"a{HALF}b \ud83d"}), part({"content": "\ude00"}, "stop", model=f"m{HALF}"))
+    with scripted(act) as endpoint:
+        [reply] = desk.ask(endpoint.base_url, question())
+        [kept] = desk.ask(endpoint.base_url, question())
+    assert (reply.text, reply.model) == ("a\ufffdb \U0001f600", "m\ufffd")
+    assert kept == reply
+    assert [turn.reply for turn in desk.turns] == [reply, reply]
+
+
+def test_half_a_character_in_a_file_can_be_said_again(desk: Desk) -> None:
+    unit = UnitInterface(name="double", signature="def double(x: int) -> int: ...", shapes={})
+    act = streams(part(call(arguments='{"code": "x = \'\\ud800\'"}'), "stop"))
+    with scripted(act) as endpoint:
+        [reply] = desk.ask(endpoint.base_url, question())
+    assert read_answer(reply, [unit]).complaints == ["double is not defined at the top of the file"]
+    Message(role="assistant", content=said(reply)).content.encode()
