@@ -105,13 +105,16 @@ class ChatClient:
         import openai
 
         try:
-            page = await self._openai.models.list(timeout=self.endpoint.connect_s)
-            return {model.id: _context_tokens(model.model_extra or {}) for model in page.data or []}
+            async with asyncio.timeout(2 * self.endpoint.connect_s):
+                page = await self._openai.models.list(timeout=self.endpoint.connect_s)
+            return {mended(model.id): _context_tokens(model.model_extra or {}) for model in page.data or []}
         except (openai.APIConnectionError, openai.AuthenticationError) as error:
             if isinstance(error.__cause__, httpx2.ReadTimeout):  # it is there, and busy with somebody's long answer
                 return {}
             raise EndpointError(f"{self.endpoint.base_url}: {self._plain(error)}") from error
-        except openai.APIError:
+        except (openai.APIError, TimeoutError):
+            return {}
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):  # something, but no list of models
             return {}
 
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Reply:
@@ -355,11 +358,13 @@ def _connect(endpoint: Endpoint) -> AsyncOpenAI:
     import httpx2
     from openai import AsyncOpenAI
 
+    from metainfer.agents.transport import bounded_client
+
     if not endpoint.base_url.startswith(("http://", "https://")):
         raise InputError(f"{endpoint.base_url!r} is no URL of an endpoint; write http://HOST:PORT/v1")
     # Retries are ours: each has to be booked. Time-outs too; the client's own would count from the connection's start.
-    timeout = httpx2.Timeout(endpoint.total_s, connect=endpoint.connect_s)
-    return AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key or "none", max_retries=0, timeout=timeout)
+    http = bounded_client(httpx2.Timeout(endpoint.total_s, connect=endpoint.connect_s))
+    return AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key or "none", max_retries=0, http_client=http)
 
 
 def _context_tokens(listed: Mapping[str, Any]) -> int | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any
 
 import pytest
 
+from metainfer.agents import transport
 from metainfer.agents.answer import read_answer, said
 from metainfer.agents.client import EndpointError
 from metainfer.agents.messages import Message
 from metainfer.ckb.models import UnitInterface
 from tests.agents.conftest import Desk, question
-from tests.agents.scripted_endpoint import Act, chunk, event, scripted, streams, whole
+from tests.agents.scripted_endpoint import Act, chunk, endless, event, says, scripted, streams, whole
 
 HALF = "\ud800"
 """Half of a character, as JSON can spell it and nothing that is encoded can hold it."""
@@ -72,3 +75,46 @@ def test_half_a_character_in_a_file_can_be_said_again(desk: Desk) -> None:
         [reply] = desk.ask(endpoint.base_url, question())
     assert read_answer(reply, [unit]).complaints == ["double is not defined at the top of the file"]
     Message(role="assistant", content=said(reply)).content.encode()
+
+
+LISTINGS: dict[str, Act] = {
+    "a word": whole(200, '{"data": "abc"}'),
+    "nothing in a list": whole(200, '{"data": [null]}'),
+    "a list": whole(200, "[]"),
+    "a number": whole(200, "3"),
+    "a web page": whole(200, "<html>", Content_Type="text/html"),
+    "half of it": whole(200, '{"data": ['),
+    "lists without end": whole(200, "[" * 200_000),
+    "a name that is no text": whole(200, '{"data": [{"id": {"a": 1}}]}'),
+    "no name": whole(200, '{"data": [{}]}'),
+    "a byte now and then": endless(b" ", pause_s=0.05),
+}
+
+
+@pytest.mark.parametrize("listing", LISTINGS.values(), ids=LISTINGS)
+def test_what_is_no_list_of_models_is_as_good_as_none(desk: Desk, listing: Act) -> None:
+    async def look(url: str) -> dict[str, int | None]:
+        async with desk.client(url, connect_s=0.3) as client:
+            return await client.list_models()
+
+    began = time.monotonic()
+    with scripted(says("x")) as endpoint:
+        endpoint.listing = listing
+        assert asyncio.run(look(endpoint.base_url)) == {}
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_a_line_without_end_does_not_fill_the_memory(desk: Desk, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    monkeypatch.setattr(transport, "MAX_BYTES", 1 << 20)
+    act = endless(b"x" * 65_536) if status == 200 else whole(status, "x" * (2 << 20))
+    with scripted(act) as endpoint, pytest.raises(EndpointError, match="more than 1,048,576 bytes"):
+        desk.ask(endpoint.base_url, question(), attempts=1, idle_s=4.0)
+
+
+def test_what_unpacks_to_a_thousand_times_its_size_is_not_read(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "MAX_PACKED_BYTES", 1000)
+    act = whole(200, "x" * 2000, Content_Type="text/event-stream", Content_Encoding="deflate")
+    with scripted(act) as endpoint, pytest.raises(EndpointError, match="more than 1,000 bytes"):
+        desk.ask(endpoint.base_url, question(), attempts=1)
+    assert endpoint.headers[0]["accept-encoding"] == "identity"
