@@ -16,7 +16,7 @@ from metainfer.agents.budget import BudgetError, Ledger, Purpose
 from metainfer.agents.dialect import Dialect
 from metainfer.agents.messages import ChatRequest, Reply, ToolCall, Usage, estimate_tokens, mended
 from metainfer.agents.replies import ReplyStore
-from metainfer.agents.transcript import Transcript, Turn, redact
+from metainfer.agents.transcript import Transcript, Turn, redact, spellings
 from metainfer.errors import InputError, MachineError
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class ChatClient:
         while True:
             remaining_s = self.ledger.remaining_s
             limit_s = self.endpoint.total_s if remaining_s is None else min(self.endpoint.total_s, remaining_s)
-            progress = _Progress(request)
+            progress = _Progress(request, spellings([self.endpoint.api_key]))
             try:
                 async with asyncio.timeout(limit_s):
                     return await self._stream(request, progress)
@@ -257,8 +257,10 @@ class ChatClient:
 class _Progress:
     """What has come of one answer."""
 
-    def __init__(self, request: ChatRequest) -> None:
+    def __init__(self, request: ChatRequest, secrets: Sequence[str]) -> None:
+        """`secrets`: what an endpoint knows and must not put into files that travel."""
         self._request = request
+        self._secrets = secrets
         self._pieces: list[str] = []
         self._calls: dict[int, _PartialCall] = {}
         self._bytes = 0
@@ -284,7 +286,7 @@ class _Progress:
         call = self._calls.setdefault(part.index or 0, _PartialCall())
         function = part.function
         if function is not None:
-            call.name = call.name or mended(_text(function.name))
+            call.name = call.name or _text(function.name)
             call.arguments.append(_text(function.arguments))
             self._bytes += len(call.arguments[-1].encode("utf-8", "replace")) + 1
 
@@ -314,13 +316,18 @@ class _Progress:
             raise _TransientError("the stream ended in the middle of the answer", self.usage_if_begun)
         expected = ("stop", "length", "tool_calls") if self._request.tools else ("stop", "length")
         if self._finish_reason not in expected:
-            raise _FinalError(f"ended the answer with {self._finish_reason!r:.80}", self.usage)
-        text = mended("".join(self._pieces))
+            raise _FinalError(f"ended the answer with {self._kept(repr(self._finish_reason))[:80]}", self.usage)
+        text = self._kept("".join(self._pieces))
         reason: Any = self._finish_reason
         calls = tuple(
-            ToolCall(name=c.name, arguments=mended("".join(c.arguments))) for _, c in sorted(self._calls.items())
+            ToolCall(name=self._kept(call.name), arguments=self._kept("".join(call.arguments)))
+            for _, call in sorted(self._calls.items())
         )
-        return Reply(text=text, calls=calls, finish_reason=reason, usage=self.usage, model=mended(self._model))
+        return Reply(text=text, calls=calls, finish_reason=reason, usage=self.usage, model=self._kept(self._model))
+
+    def _kept(self, text: str) -> str:
+        """As it may be kept, and as the transcript keeps it too: what is replayed is what was used."""
+        return redact(mended(text), self._secrets)
 
 
 def _text(given: object) -> str:

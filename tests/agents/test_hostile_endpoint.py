@@ -77,6 +77,19 @@ def test_half_a_character_in_a_file_can_be_said_again(desk: Desk) -> None:
     Message(role="assistant", content=said(reply)).content.encode()
 
 
+def test_a_key_that_the_endpoint_says_again_is_in_no_answer(desk: Desk) -> None:
+    """Its answers become files that are published; what is replayed has to be what was used."""
+    code = '{"code": "key = \'top-secret-key\'\\nsk-proj-abcdefghijklmnop1234"}'
+    act = streams(part({"content": "it is top-"}), part({"content": "secret-key"} | call(arguments=code), "stop"))
+    with scripted(act) as endpoint:
+        [reply] = desk.ask(endpoint.base_url, question())
+    assert reply.text == "it is [redacted]"
+    assert reply.calls[0].arguments == '{"code": "key = \'[redacted]\'\\n[redacted]"}'
+    assert [turn.reply for turn in desk.turns] == [reply]
+    for file in desk.folder.rglob("*.json*"):
+        assert b"top-secret" not in file.read_bytes(), file
+
+
 LISTINGS: dict[str, Act] = {
     "a word": whole(200, '{"data": "abc"}'),
     "nothing in a list": whole(200, '{"data": [null]}'),
