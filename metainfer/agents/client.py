@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import tenacity
 
+from metainfer.agents.address import read_address
 from metainfer.agents.budget import BudgetError, Ledger, Purpose
 from metainfer.agents.dialect import Dialect
 from metainfer.agents.messages import ChatRequest, Reply, ToolCall, Usage, estimate_tokens, mended
 from metainfer.agents.replies import ReplyStore
 from metainfer.agents.transcript import Transcript, Turn, redact, spellings
-from metainfer.errors import InputError, MachineError
+from metainfer.errors import MachineError
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -69,6 +70,16 @@ class Endpoint:
     first_wait_s: float = 1.0
     """Before the second attempt; doubles from there, unless the endpoint says how long."""
 
+    @property
+    def shown_url(self) -> str:
+        """The address as messages may have it. InputError if it is none."""
+        return read_address(self.base_url).shown
+
+    @property
+    def secrets(self) -> list[str]:
+        """What may be written nowhere, however the endpoint spells it."""
+        return spellings([self.api_key, read_address(self.base_url).password])
+
 
 class ChatClient:
     """Asks one endpoint. Use it inside one event loop, and close it there."""
@@ -111,7 +122,7 @@ class ChatClient:
         except (openai.APIConnectionError, openai.AuthenticationError) as error:
             if isinstance(error.__cause__, httpx2.ReadTimeout):  # it is there, and busy with somebody's long answer
                 return {}
-            raise EndpointError(f"{self.endpoint.base_url}: {self._plain(error)}") from error
+            raise EndpointError(f"{self.endpoint.shown_url}: {self._plain(error)}") from error
         except (openai.APIError, TimeoutError):
             return {}
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):  # something, but no list of models
@@ -131,9 +142,10 @@ class ChatClient:
                 reply = await self._persist(request, purpose)
         except (_TransientError, _FinalError) as error:
             self._note(purpose, request, began, error=str(error))
-            is_about_question = isinstance(error, _FinalError) and error.is_about_question
-            kind = AnswerError if is_about_question else EndpointError
-            raise kind(f"{self.endpoint.base_url}: {error}") from error
+            if isinstance(error, _FinalError) and error.is_about_question:
+                # Why a contract was not written travels with its engine; where the model was is nobody's business.
+                raise AnswerError(f"the endpoint of {request.model} {error}") from error
+            raise EndpointError(f"{self.endpoint.shown_url}: {error}") from error
         except Exception as error:
             self._note(purpose, request, began, error=f"{type(error).__name__}: {error}")
             raise
@@ -182,7 +194,7 @@ class ChatClient:
         while True:
             remaining_s = self.ledger.remaining_s
             limit_s = self.endpoint.total_s if remaining_s is None else min(self.endpoint.total_s, remaining_s)
-            progress = _Progress(request, spellings([self.endpoint.api_key]))
+            progress = _Progress(request, self.endpoint.secrets)
             try:
                 async with asyncio.timeout(limit_s):
                     return await self._stream(request, progress)
@@ -245,7 +257,7 @@ class ChatClient:
         return self._clean(f"{type(error).__name__}: {error}")
 
     def _clean(self, text: str) -> str:
-        return redact(" ".join(mended(text).split()), [self.endpoint.api_key])[:400]
+        return redact(" ".join(mended(text).split()), self.endpoint.secrets)[:400]
 
     def _note(
         self, purpose: Purpose, request: ChatRequest, began: float, reply: Reply | None = None, error: str = ""
@@ -367,8 +379,7 @@ def _connect(endpoint: Endpoint) -> AsyncOpenAI:
 
     from metainfer.agents.transport import bounded_client
 
-    if not endpoint.base_url.startswith(("http://", "https://")):
-        raise InputError(f"{endpoint.base_url!r} is no URL of an endpoint; write http://HOST:PORT/v1")
+    read_address(endpoint.base_url)
     # Retries are ours: each has to be booked. Time-outs too; the client's own would count from the connection's start.
     http = bounded_client(httpx2.Timeout(endpoint.total_s, connect=endpoint.connect_s))
     return AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key or "none", max_retries=0, http_client=http)

@@ -90,6 +90,18 @@ def test_a_key_that_the_endpoint_says_again_is_in_no_answer(desk: Desk) -> None:
         assert b"top-secret" not in file.read_bytes(), file
 
 
+@pytest.mark.parametrize("status", [400, 503])
+def test_a_password_in_the_address_is_in_no_message_and_no_file(desk: Desk, status: int) -> None:
+    with scripted(whole(status, '{"error": {"message": "hunter-22 again"}}')) as endpoint:
+        url = endpoint.base_url.replace("http://", "http://me:hunter-22@")
+        with pytest.raises(EndpointError) as caught:
+            desk.ask(url, question(), attempts=1)
+    assert "hunter" not in str(caught.value)
+    assert (endpoint.base_url in str(caught.value)) == (status == 503)
+    for file in desk.folder.rglob("*.json*"):
+        assert b"hunter" not in file.read_bytes(), file
+
+
 LISTINGS: dict[str, Act] = {
     "a word": whole(200, '{"data": "abc"}'),
     "nothing in a list": whole(200, '{"data": [null]}'),
