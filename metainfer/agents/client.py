@@ -18,7 +18,7 @@ from metainfer.agents.dialect import Dialect
 from metainfer.agents.messages import ChatRequest, Reply, ToolCall, Usage, estimate_tokens, mended
 from metainfer.agents.replies import ReplyStore
 from metainfer.agents.transcript import Transcript, Turn, redact, spellings
-from metainfer.errors import MachineError
+from metainfer.errors import InputError, MachineError
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -400,5 +400,13 @@ def _retry_after_s(header: str | None) -> float | None:
 
 
 def api_key(variables: Sequence[str] = ("METAINFER_API_KEY", "OPENAI_API_KEY")) -> str:
-    """The key for the endpoint, from the first of these variables that is set; empty for a local one."""
-    return next((value for name in variables if (value := os.environ.get(name))), "")
+    """The key for the endpoint, from the first of these variables that is set; empty for a local one.
+
+    InputError, which does not show it, for one that no request could carry.
+    """
+    for name in variables:
+        if key := os.environ.get(name, "").strip():
+            if not (key.isascii() and key.isprintable()):
+                raise InputError(f"{name} holds a character that no key has; set it anew")
+            return key
+    return ""

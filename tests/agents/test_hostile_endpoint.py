@@ -10,9 +10,10 @@ import pytest
 
 from metainfer.agents import transport
 from metainfer.agents.answer import read_answer, said
-from metainfer.agents.client import EndpointError
+from metainfer.agents.client import EndpointError, api_key
 from metainfer.agents.messages import Message
 from metainfer.ckb.models import UnitInterface
+from metainfer.errors import InputError
 from tests.agents.conftest import Desk, question
 from tests.agents.scripted_endpoint import Act, chunk, endless, event, says, scripted, streams, whole
 
@@ -88,6 +89,16 @@ def test_a_key_that_the_endpoint_says_again_is_in_no_answer(desk: Desk) -> None:
     assert [turn.reply for turn in desk.turns] == [reply]
     for file in desk.folder.rglob("*.json*"):
         assert b"top-secret" not in file.read_bytes(), file
+
+
+@pytest.mark.parametrize("bad", ["se\ncret", "se\x7fcret", "\u0441ecret"])
+def test_a_key_that_no_request_can_carry_is_told_at_once(monkeypatch: pytest.MonkeyPatch, bad: str) -> None:
+    monkeypatch.setenv("METAINFER_API_KEY", " good-key\r\n")
+    assert api_key() == "good-key"
+    monkeypatch.setenv("METAINFER_API_KEY", bad)
+    with pytest.raises(InputError, match="METAINFER_API_KEY") as caught:
+        api_key()
+    assert "cret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("status", [400, 503])
