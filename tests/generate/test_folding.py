@@ -120,8 +120,8 @@ def test_folded_code_does_what_the_unfolded_code_did(conditions: list[str], p: b
 @pytest.mark.parametrize(
     "source",
     ["x = " + "a and " * 20_000 + "a", "import a" + ".b" * 30_000, "from a" + ".b" * 30_000 + " import c",
-     "x = " + "a and b or " * 20_000 + "c", "x = " + "not " * 100 + "a", "x = a" + "()" * 100, "x = " + "-" * 9000 + "1",
-     "if a:\n    pass\n" + "elif a:\n    pass\n" * 100],
+     "x = " + "a and b or " * 20_000 + "c", "x = " + "not " * 100 + "a", "x = a" + "()" * 100,
+     "x = " + "-" * 9000 + "1", "if a:\n    pass\n" + "elif a:\n    pass\n" * 100],
     ids=["and", "dots", "dots of a module", "and and or", "not", "calls", "signs", "elif"],
 )  # fmt: skip
 def test_what_would_overflow_the_parser_is_refused_before_it(source: str) -> None:
