@@ -17,7 +17,7 @@ from metainfer.agents.budget import BudgetError, Ledger, Purpose
 from metainfer.agents.dialect import Dialect
 from metainfer.agents.messages import ChatRequest, Reply, ToolCall, Usage, estimate_tokens, mended
 from metainfer.agents.replies import ReplyStore
-from metainfer.agents.transcript import Transcript, Turn, redact, spellings
+from metainfer.agents.transcript import Transcript, Turn, TurnError, redact, spellings
 from metainfer.errors import InputError, MachineError
 
 if TYPE_CHECKING:
@@ -131,10 +131,11 @@ class ChatClient:
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Reply:
         """The kept reply, or a new one.
 
-        Raises BudgetError or StoppedError before a call that must not be made, EndpointError after the last attempt.
+        Raises BudgetError or StoppedError before a call that must not be made, EndpointError after the last attempt,
+        AnswerError, which is one, also for an answer that is too large to be kept.
         """
         if kept := self.replies.get(request):
-            self.transcript.add(Turn(purpose=purpose, request=request, reply=kept, from_store=True))
+            self._keep(Turn(purpose=purpose, request=request, reply=kept, from_store=True))
             return kept
         began = time.monotonic()
         try:
@@ -263,7 +264,13 @@ class ChatClient:
         self, purpose: Purpose, request: ChatRequest, began: float, reply: Reply | None = None, error: str = ""
     ) -> None:
         seconds = round(time.monotonic() - began, 3)
-        self.transcript.add(Turn(purpose=purpose, request=request, reply=reply, error=error, seconds=seconds))
+        self._keep(Turn(purpose=purpose, request=request, reply=reply, error=error, seconds=seconds))
+
+    def _keep(self, turn: Turn) -> None:
+        try:
+            self.transcript.add(turn)
+        except TurnError as error:  # one contract's trouble, not the run's
+            raise AnswerError(f"the endpoint of {turn.request.model} was asked or said too much: {error}") from error
 
 
 class _Progress:

@@ -12,12 +12,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from metainfer.agents.budget import Purpose
+from metainfer.agents.budget import BudgetError, Purpose
 from metainfer.agents.lines import append_line, drop_torn_line
 from metainfer.agents.messages import ChatRequest, Reply
 from metainfer.errors import InputError
 
-MAX_LINE_BYTES = 1 << 20
+MAX_LINE_BYTES = 4 << 20
 MAX_FILE_BYTES = 256 << 20
 _SECRETS = re.compile(
     r"""
@@ -32,6 +32,10 @@ _SECRETS = re.compile(
 _REDACTED = "[redacted]"
 _SHORTEST_SECRET = 8
 """What is shorter is a stand-in for a local endpoint, such as `none`, and a word of many texts."""
+
+
+class TurnError(InputError):
+    """A turn is too large to be kept. What is not kept cannot be replayed, and so cannot be used."""
 
 
 class Turn(BaseModel):
@@ -62,14 +66,16 @@ class Transcript:
         drop_torn_line(file)
 
     def add(self, turn: Turn) -> None:
-        """Write a turn. InputError if it, or the whole file, is larger than any honest conversation."""
+        """Write a turn. TurnError if it, BudgetError if the whole file, is larger than any honest conversation."""
         stamped = turn.model_copy(update={"ended": round(time.time(), 3)})
         # Value by value: what begins in one and ends in another is no key, and JSON without its middle is none.
         line = json.dumps(_redacted(stamped.model_dump(mode="json"), self._secrets), ensure_ascii=False).encode()
         with self._lock:
             size = self.file.stat().st_size if self.file.exists() else 0
-            if len(line) > MAX_LINE_BYTES or size + len(line) > MAX_FILE_BYTES:
-                raise InputError(f"{self.file}: a turn of {len(line):,} bytes after {size:,} is more than is kept")
+            if len(line) > MAX_LINE_BYTES:
+                raise TurnError(f"a question and answer of {len(line):,} bytes are more than is kept")
+            if size + len(line) > MAX_FILE_BYTES:
+                raise BudgetError(f"the transcript is full: {size:,} bytes of {MAX_FILE_BYTES:,}")
             append_line(self.file, line)
 
 

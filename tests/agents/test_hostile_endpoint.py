@@ -10,7 +10,7 @@ import pytest
 
 from metainfer.agents import transport
 from metainfer.agents.answer import read_answer, said
-from metainfer.agents.client import EndpointError, api_key
+from metainfer.agents.client import AnswerError, EndpointError, api_key
 from metainfer.agents.messages import Message
 from metainfer.ckb.models import UnitInterface
 from metainfer.errors import InputError
@@ -111,6 +111,16 @@ def test_a_password_in_the_address_is_in_no_message_and_no_file(desk: Desk, stat
     assert (endpoint.base_url in str(caught.value)) == (status == 503)
     for file in desk.folder.rglob("*.json*"):
         assert b"hunter" not in file.read_bytes(), file
+
+
+def test_an_answer_too_large_to_be_kept_is_the_trouble_of_one_question(desk: Desk) -> None:
+    large = question(max_tokens=100_000)
+    with scripted(says("\x01" * 800_000, piece=20_000), says("fine")) as endpoint:
+        for _ in range(2):  # the second time the reply that was paid for is found again
+            with pytest.raises(AnswerError, match="more than is kept"):
+                desk.ask(endpoint.base_url, large)
+        [reply] = desk.ask(endpoint.base_url, question())
+    assert (reply.text, len(endpoint.requests)) == ("fine", 2)
 
 
 LISTINGS: dict[str, Act] = {

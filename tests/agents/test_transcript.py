@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from metainfer.agents.budget import Purpose
+from metainfer.agents import transcript as transcripts
+from metainfer.agents.budget import BudgetError, Purpose
 from metainfer.agents.messages import Reply, Usage
 from metainfer.agents.transcript import MAX_LINE_BYTES, Transcript, Turn, read_transcript, redact
 from metainfer.errors import InputError
@@ -95,6 +96,14 @@ def test_code_is_not_taken_for_a_secret() -> None:
 def test_a_turn_beyond_all_measure_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="more than is kept"):
         Transcript(tmp_path / "t").add(turn("x" * MAX_LINE_BYTES))
+
+
+def test_a_full_file_ends_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transcripts, "MAX_FILE_BYTES", 1000)
+    Transcript(tmp_path / "t").add(turn("one"))
+    with pytest.raises(BudgetError, match="the transcript is full"):
+        Transcript(tmp_path / "t").add(turn("x" * 500))
+    assert len(list(read_transcript(tmp_path / "t"))) == 1
 
 
 def test_a_torn_line_is_dropped_and_a_bad_one_named(tmp_path: Path) -> None:
