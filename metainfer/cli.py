@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from metainfer import __version__
-from metainfer.commands import ckb, engine, evaluate, forge, model, pr, release, run, runs, skills, spec
+from metainfer.commands import ckb, engine, evaluate, forge, init, model, pr, release, run, runs, skills, spec
 from metainfer.errors import ExitCode, MetainferError
 
 
@@ -33,6 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.command("init")(init.init)
 app.command("run")(run.run)
 app.command("submit")(run.submit)
 app.command("demo")(run.demo)
