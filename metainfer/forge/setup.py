@@ -9,8 +9,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from metainfer.errors import InputError, MachineError, RefusedError
+from metainfer.errors import InputError, MachineError
 from metainfer.forge.codeowners import LOCATIONS
+from metainfer.forge.github.address import is_github_address, parse_address
 from metainfer.forge.identity import git_config
 from metainfer.forge.local import LocalForge
 from metainfer.forge.paths import engine_folder
@@ -24,7 +25,8 @@ ENVIRONMENT_VARIABLE = "METAINFER_FORGE"
 def open_forge(repo_root: Path, override: str | None = None) -> Forge:
     """The forge to use: `override` (`--forge`), else $METAINFER_FORGE, else `git config metainfer.forge`.
 
-    Raises NoForgeError saying how to make one, and RefusedError for a kind that this version does not have.
+    `github:owner/name` or a URL is a repository on GitHub, anything else the path of a bare one on this machine.
+    Raises NoForgeError saying how to make one.
     """
     sources = (
         ("--forge", override),
@@ -99,8 +101,10 @@ def _prepare_base(repo: Repository, owner: str | None, without_engines: Sequence
 
 
 def _open(repo_root: Path, value: str, source: str) -> Forge:
-    if value.startswith("github:") or "://" in value:
-        raise RefusedError(f"{value} (from {source}): this version only has local forges; give a bare repository")
+    if is_github_address(value):
+        from metainfer.forge.github.forge import GitHubForge
+
+        return GitHubForge.open(parse_address(value), repo_root / ".metainfer" / "forge")
     git_dir = (repo_root / Path(value).expanduser()).resolve()
     done = run_git([f"--git-dir={git_dir}", "rev-parse", "--is-bare-repository"])
     if done.returncode or done.stdout.strip() != b"true":

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from metainfer.errors import InputError, RefusedError
+from metainfer.errors import InputError
 from metainfer.forge import Forge, Status, create_local_forge, open_forge
 from metainfer.forge.dryrun import DryRun
+from metainfer.forge.github.credentials import SECRET_VARIABLES
 from metainfer.forge.identity import identify
 from metainfer.forge.local import LocalForge
 from metainfer.forge.protocol import MergeRefusedError, NoForgeError, NoSuchPullError, PublishRefusedError
@@ -68,13 +69,19 @@ def test_the_option_beats_the_environment_which_beats_the_configuration(
     assert open_forge(workspace, "../0.git").base_sha() == tips[0]
 
 
-def test_a_forge_that_is_gone_or_of_another_kind_is_named(workspace: Path, tmp_path: Path) -> None:
+def test_a_forge_that_is_gone_or_cannot_be_reached_is_named(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(NoForgeError, match="--forge"):
         open_forge(workspace, str(tmp_path / "nothing"))
     with pytest.raises(NoForgeError, match="not a bare Git repository"):
         open_forge(workspace, str(workspace))
-    with pytest.raises(RefusedError, match="only has local forges"):
+    for name in SECRET_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InputError, match="METAINFER_GITHUB_TOKEN"):
         open_forge(workspace, "github:octo/repo")
+    with pytest.raises(InputError, match="github:OWNER/NAME"):
+        open_forge(workspace, "github:octo")
 
 
 def test_a_forge_never_overwrites_a_folder(workspace: Path, tmp_path: Path) -> None:

@@ -1,0 +1,349 @@
+"""GitHub as a `Forge`: the same rules as the local one, on what the API and Git say at the moment of asking."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from metainfer.errors import ConflictError, InputError
+from metainfer.forge import merging
+from metainfer.forge.authorship import bot_made
+from metainfer.forge.evidence import MANIFEST, input_hash_of
+from metainfer.forge.github.address import GitHubAddress
+from metainfer.forge.github.connect import Connection, connect
+from metainfer.forge.github.conversation import Conversation
+from metainfer.forge.github.errors import GitHubRefusedError
+from metainfer.forge.github.mirror import Mirror
+from metainfer.forge.github.owners import Owners
+from metainfer.forge.github.publication import Publication
+from metainfer.forge.github.pulls import Pulls, Standing, state_of
+from metainfer.forge.lifecycle import Decision, Situation, decide
+from metainfer.forge.markers import branch_of
+from metainfer.forge.paths import KNOWLEDGE, check_engine_name, check_request, engine_folder
+from metainfer.forge.protocol import (
+    DEFAULT_BASE,
+    Comment,
+    Identity,
+    LostRaceError,
+    MergeOutcome,
+    MergeRefusedError,
+    NoSuchPullError,
+    PublishOutcome,
+    PublishRequest,
+    PullRequest,
+    State,
+)
+
+if TYPE_CHECKING:
+    from github.PullRequest import PullRequest as Pull
+
+ATTEMPTS = 6
+
+
+class GitHubForge:
+    """A `Forge` on one GitHub repository.
+
+    `connection` is how the API is asked, `mirror` a bare copy of the repository. The identities that callers give
+    are passed over: on GitHub, who acts is whose token it is.
+    """
+
+    def __init__(self, connection: Connection, mirror: Mirror) -> None:
+        self.connection = connection
+        self.mirror = mirror
+        self.pulls = Pulls(connection)
+        self.conversation = Conversation(connection)
+        self._fetched: set[str] = set()
+
+    @classmethod
+    def open(cls, address: GitHubAddress, folder: Path, environment: Mapping[str, str] | None = None) -> GitHubForge:
+        """With the credentials of the environment; the mirror lies below `folder`. InputError without credentials."""
+        connection = connect(address, environment)
+        return cls(connection, Mirror(address, folder / f"{address.folder}.git", lambda: connection.git_token))
+
+    # Reading
+
+    def address(self) -> str:
+        return self.connection.address.git_url
+
+    def base_sha(self, base: str = DEFAULT_BASE) -> str:
+        self._once(base)
+        return self._base(base)
+
+    def read_file(self, ref: str, path: str) -> bytes | None:
+        self._once()
+        return self.mirror.repo.blobs([f"{ref}:{path}"])[0]
+
+    def read_tree(self, ref: str, folder: str) -> dict[str, bytes]:
+        self._once()
+        repo, sha = self.mirror.repo, self.mirror.repo.commit_at(ref)
+        if sha is None:
+            raise InputError(f"{ref!r} names no commit of {self.connection.address.slug}")
+        paths = sorted(repo.tree(sha, folder))
+        contents = repo.blobs([f"{sha}:{path}" for path in paths])
+        return {path: data for path, data in zip(paths, contents, strict=True) if data is not None}
+
+    def find_open(self, engine: str, base: str = DEFAULT_BASE) -> PullRequest | None:
+        found = (self.pulls.as_record(pull) for pull in self.pulls.of_engine(engine, base) if pull.state == "open")
+        return next((pull for pull in found if pull.engine == engine), None)
+
+    def get(self, number: int) -> PullRequest:
+        pull = self._pull(number)
+        record = self._with_base(self.pulls.as_record(pull, reviews=self.pulls.standing(pull).approvals))
+        said = self.conversation.remarks(number)
+        comments = tuple(
+            Comment(
+                by=f"@{remark.login}",
+                at=remark.at,
+                text=remark.text,
+                kind="blocked" if remark.key.startswith("blocked:") else "note",
+                head=record.head,
+            )
+            for remark in said
+        )
+        return record.model_copy(update={"comments": comments, "closed_by": self.pulls.closer(pull)})
+
+    def list(self, state: State | Literal["all"] = "open") -> Sequence[PullRequest]:
+        asked = "closed" if state == "merged" else state
+        found = (pull for pull in self.pulls.of_bot(asked) if state in ("all", state_of(pull)))
+        return [self.pulls.as_record(pull) for pull in found]
+
+    def diff(self, number: int) -> str:
+        record = self._with_base(self.pulls.as_record(self._pull(number)))
+        options = ("--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
+        return self.mirror.repo.read("diff-tree", "-p", *options, record.base_sha, record.head).decode(
+            "utf-8", "replace"
+        )
+
+    def tags(self, prefix: str) -> dict[str, str]:
+        self._refresh()
+        names = [name.removeprefix("refs/tags/") for name in self.mirror.repo.refs("refs/tags")]
+        found = {n: self.mirror.repo.commit_at(f"refs/tags/{n}") for n in names if n.startswith(prefix)}
+        return {name: sha for name, sha in found.items() if sha}
+
+    def last_change(self, ref: str, folder: str) -> str | None:
+        self._once()
+        repo, tip = self.mirror.repo, self.mirror.repo.commit_at(ref)
+        if tip is None:
+            return None
+        return repo.read("rev-list", "-1", "--first-parent", tip, "--", folder).decode().strip() or None
+
+    # Publishing
+
+    def preview(self, engine: str, input_hash: str, base: str = DEFAULT_BASE) -> PublishOutcome:
+        check_engine_name(engine)
+        self._refresh(base)
+        return self._decide(self._situation(engine, base), input_hash).outcome
+
+    def publish(self, request: PublishRequest) -> PublishOutcome:
+        check_request(request)
+        self._refresh(request.base)
+        publication = Publication(self.connection, self.mirror, request)
+        seen_first: list[str | None] = []
+        for attempt in range(ATTEMPTS):
+            seen = self._situation(request.engine, request.base)
+            seen_first.append(seen.tip)
+            # A person may have pushed between two attempts: what they asked to be replaced is what was there first.
+            regenerate = request.regenerate and (seen.tip == seen_first[0] or seen.tip_is_ours)
+            decision = self._decide(seen, request.input_hash, regenerate=regenerate)
+            outcome = publication.carry_out(decision, seen, self._base(request.base))
+            if outcome is not None:
+                return outcome
+            time.sleep(random.uniform(0.05, 0.2) * (attempt + 1))
+            self._refresh(request.base)
+        raise LostRaceError(
+            f"publishing {request.engine}: others kept moving {branch_of(request.engine)}; nothing of theirs was "
+            "touched, run it again"
+        )
+
+    def _situation(self, engine: str, base: str) -> Situation:
+        """What there is of an engine: pull requests from the API, where its branch and its base are from Git."""
+        repo, base_tip = self.mirror.repo, self._base(base)
+        tip = repo.commit_at(f"refs/heads/{branch_of(engine)}")
+        ours = tip is None or bot_made(repo, base_tip, tip)
+        pulls = []
+        for pull in self.pulls.of_engine(engine, base):
+            record = self.pulls.as_record(pull, tip if pull.state == "open" else None)
+            if record.engine == engine:
+                pulls.append(record)
+            elif record.state == "open" and ours:
+                # Opened by hand from the bot's branch, or its body was written over: taken back, not doubled.
+                pulls.append(record.model_copy(update={"engine": engine, "input_hash": ""}))
+        current = next((pull for pull in reversed(pulls) if pull.state == "open"), None)
+        return Situation(
+            pulls=pulls,
+            tip=tip,
+            tip_is_ours=ours,
+            base_input_hash=input_hash_of(repo.blobs([f"{base_tip}:{engine_folder(engine)}{MANIFEST}"])[0]),
+            head_fits_base=current is None or tip is None or merging.fits(repo, engine, base_tip, tip),
+        )
+
+    def _decide(self, seen: Situation, input_hash: str, *, regenerate: bool = False) -> Decision:
+        """The shared rules; who closed a pull request is asked only where it can matter."""
+        if seen.open is None:
+            named = [
+                pull.model_copy(update={"closed_by": self.pulls.closer(self._pull(pull.number))})
+                if pull.state == "closed" and (pull.input_hash == input_hash or pull is seen.pulls[-1])
+                else pull
+                for pull in seen.pulls
+            ]
+            seen = Situation(named, seen.tip, seen.tip_is_ours, seen.base_input_hash, seen.head_fits_base)
+        return decide(seen, input_hash, regenerate=regenerate)
+
+    # Reviewing
+
+    def comment(self, number: int, by: Identity, text: str) -> PullRequest:
+        if not text.strip():
+            raise InputError("the comment is empty; write what you want to say")
+        self._pull(number)
+        before = {remark.id for remark in self.conversation.remarks(number)}
+        path = f"/repos/{self.connection.address.slug}/issues/{number}/comments"
+
+        def said() -> bool | None:
+            now = self.conversation.remarks(number)
+            return any(r.id not in before and r.text.strip() == text.strip() for r in now) or None
+
+        self.connection.write(
+            f"commenting on #{number}", lambda: bool(self.connection.request("POST", path, {"body": text})), said
+        )
+        return self.get(number)
+
+    def label(self, number: int, by: Identity, name: str, *, remove: bool = False) -> PullRequest:
+        self._pull(number)
+        if remove:
+            self.conversation.take_label(number, name)
+        else:
+            self.conversation.put_label(number, name)
+        return self.get(number)
+
+    def approve(self, number: int, by: Identity, head: str | None = None) -> PullRequest:
+        pull = self._pull(number)
+        _must_be_open(pull)
+        _must_be_head(pull, head)
+        me = f"@{self.connection.own_login}"
+
+        def approved() -> bool | None:
+            return any((r.by, r.head) == (me, pull.head.sha) for r in self.pulls.standing(pull).approvals) or None
+
+        if not approved():
+            path = f"/repos/{self.connection.address.slug}/pulls/{number}/reviews"
+            body = {"event": "APPROVE", "commit_id": pull.head.sha}
+            self.connection.write(
+                f"approving #{number} as {me}", lambda: bool(self.connection.request("POST", path, body)), approved
+            )
+        return self.get(number)
+
+    def close(self, number: int, by: Identity, comment: str | None = None) -> PullRequest:
+        pull = self._pull(number)
+        if state_of(pull) == "merged":
+            raise ConflictError(f"pull request #{number} is merged")
+        if pull.state == "open":
+            if comment and comment.strip():
+                self.comment(number, by, comment)
+            self.pulls.edit(number, f"closing #{number}", lambda there: there.state == "closed", state="closed")
+        return self.get(number)
+
+    def merge_blockers(self, number: int) -> Sequence[str]:
+        self._refresh(self._pull(number).base.ref)
+        return self._blockers(self._pull(number))
+
+    def merge(self, number: int, by: Identity, expected_head: str | None = None) -> MergeOutcome:
+        pull = self._pull(number)
+        if state_of(pull) == "merged":
+            return MergeOutcome(number, pull.merge_commit_sha, pull.base.ref)
+        _must_be_head(pull, expected_head)
+        self._refresh(pull.base.ref)
+        if reasons := self._blockers(pull):
+            raise MergeRefusedError(number, reasons)
+        path = f"/repos/{self.connection.address.slug}/pulls/{number}/merge"
+        title = f"Merge pull request #{number}: {pull.title}"
+        body = {"sha": pull.head.sha, "merge_method": "merge", "commit_title": title}
+
+        def merged() -> str | None:
+            now = self._pull(number)
+            return now.merge_commit_sha if state_of(now) == "merged" else None
+
+        try:
+            commit = self.connection.write(
+                f"merging #{number}", lambda: str(self.connection.request("PUT", path, body)["sha"]), merged
+            )
+        except GitHubRefusedError as error:
+            raise MergeRefusedError(number, [str(error)]) from error
+        self._refresh(pull.base.ref)
+        return MergeOutcome(number, commit, pull.base.ref)
+
+    def _blockers(self, pull: Pull) -> Sequence[str]:
+        """The shared rules, and what GitHub alone knows: open objections, and team members among the approvers."""
+        number, base = pull.number, pull.base.ref
+        if not self.mirror.has(pull.head.sha):
+            return [f"its head {pull.head.sha[:12]} is not to be had from {self.address()}"]
+        record = self._with_base(self.pulls.as_record(pull))
+        if not record.engine:
+            return [f"#{number} is not the bot's; review and merge it on GitHub"]
+        standing: Standing = self.pulls.standing(pull)
+        base_tip = self._base(base)
+        change = merging.read_change(self.mirror.repo, base_tip, record.head)
+        approvals = standing.approvals
+        if change is not None and change.below(KNOWLEDGE):
+            owners = merging.read_codeowners(self.mirror.repo, base_tip)
+            approvals = Owners(self.connection).with_teams(approvals, owners)
+        record = record.model_copy(update={"reviews": approvals})
+        found = merging.blockers(self.mirror.repo, record, base_tip, record.head)
+        return [*found, *(f"{login} asks for changes" for login in standing.objectors)]
+
+    # Releasing
+
+    def create_tag(self, name: str, commit: str, message: str, tagger: Identity) -> bool:
+        self.mirror.repo.read("check-ref-format", f"refs/tags/{name}")
+        tag = self.mirror.repo.write_tag(name, commit, message, tagger, int(time.time()))
+        return self.mirror.push(f"refs/tags/{name}", tag, None)
+
+    # Helpers
+
+    def _pull(self, number: int) -> Pull:
+        pull = self.pulls.one(number)
+        if pull is None:
+            raise NoSuchPullError(f"there is no pull request #{number} in {self.connection.address.slug}")
+        return pull
+
+    def _with_base(self, record: PullRequest) -> PullRequest:
+        """With the commit that the head was made from, and whether it brings knowledge, as Git says."""
+        self._once(record.base)
+        repo = self.mirror.repo
+        if not self.mirror.has(record.head):
+            return record
+        change = merging.read_change(repo, self._base(record.base), record.head)
+        if record.state == "merged" and self.mirror.has(record.base_sha):
+            change = merging.read_change(repo, record.base_sha, record.head)
+        if change is None:
+            return record
+        return record.model_copy(update={"base_sha": change.start, "has_knowledge": bool(change.below(KNOWLEDGE))})
+
+    def _base(self, base: str) -> str:
+        sha = self.mirror.repo.commit_at(f"refs/heads/{base}")
+        if sha is None:
+            raise InputError(f"{self.connection.address.slug} has no branch {base!r}")
+        return sha
+
+    def _once(self, base: str = DEFAULT_BASE) -> None:
+        if base not in self._fetched:
+            self._refresh(base)
+
+    def _refresh(self, base: str = DEFAULT_BASE) -> None:
+        self.mirror.fetch(base)
+        self._fetched.add(base)
+
+
+def _must_be_open(pull: Pull) -> None:
+    if pull.state != "open":
+        raise ConflictError(f"pull request #{pull.number} is {state_of(pull)}")
+
+
+def _must_be_head(pull: Pull, head: str | None) -> None:
+    if head is not None and not (len(head) >= 7 and pull.head.sha.startswith(head)):
+        raise ConflictError(
+            f"pull request #{pull.number} has moved on: its head is {pull.head.sha[:12]}, not {head[:12]}; "
+            "look at it again"
+        )
