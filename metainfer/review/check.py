@@ -17,6 +17,7 @@ from metainfer.review.verdict import Approval, Reviews, State, Verdict, judge
 if TYPE_CHECKING:
     from github.PullRequest import PullRequest as Pull
 
+    from metainfer.forge.github.connect import Connection
     from metainfer.forge.github.forge import GitHubForge
     from metainfer.forge.local import LocalForge
     from metainfer.review.people import People
@@ -49,7 +50,7 @@ def check_github(forge: GitHubForge, number: int, people: People) -> Checked:
     pull = _pull(forge, number)
     if state_of(pull) != "open":
         raise ConflictError(f"pull request #{number} is {state_of(pull)}; there is nothing to review")
-    default = str(forge.connection.read("asking for the default branch", lambda: pull.base.repo.default_branch))
+    default = default_branch(forge.connection)
     if pull.base.ref != default:
         # A status belongs to a commit and not to a pull request: one earned against a branch that anybody may
         # write would count on the default branch as well.
@@ -101,10 +102,14 @@ def report_group(forge: GitHubForge, number: int, commit: str, target_url: str =
 
 def open_numbers(forge: GitHubForge) -> Sequence[int]:
     """Every open pull request for the default branch, whoever opened it."""
-    repo = forge.connection.repo
-    base = forge.connection.read("asking for the default branch", lambda: repo.default_branch)
+    repo, base = forge.connection.repo, default_branch(forge.connection)
     found = forge.connection.read("listing pull requests", lambda: list(repo.get_pulls("open", base=base)))
     return sorted(pull.number for pull in found)
+
+
+def default_branch(connection: Connection) -> str:
+    """The branch whose workflows, specs and knowledge count."""
+    return str(connection.read("asking for the default branch", lambda: connection.repo.default_branch))
 
 
 def _say(forge: GitHubForge, checked: Checked, target_url: str) -> None:
