@@ -9,7 +9,22 @@ import typer
 from typer.core import TyperGroup
 
 from metainfer import __version__
-from metainfer.commands import ckb, engine, evaluate, forge, model, pr, release, run, runs, skills, spec
+from metainfer.commands import (
+    ci,
+    ci_review,
+    ckb,
+    engine,
+    evaluate,
+    forge,
+    init,
+    model,
+    pr,
+    release,
+    run,
+    runs,
+    skills,
+    spec,
+)
 from metainfer.errors import ExitCode, MetainferError
 
 
@@ -33,6 +48,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.command("init")(init.init)
 app.command("run")(run.run)
 app.command("submit")(run.submit)
 app.command("demo")(run.demo)
@@ -52,6 +68,8 @@ app.add_typer(pr.app, name="pr")
 app.add_typer(spec.app, name="spec")
 app.add_typer(model.app, name="model")
 app.add_typer(ckb.app, name="ckb")
+app.add_typer(ci.app, name="ci")
+ci_review.register(ci.app)
 app.add_typer(forge.app, name="forge")
 app.add_typer(runs.app, name="runs")
 app.add_typer(skills.app, name="skills")
