@@ -25,6 +25,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module to `metainfer ci`."""
     app.command("ckb-review")(ckb_review)
     app.command("comment")(comment)
+    app.command("dashboard")(dashboard)
 
 
 def ckb_review(
@@ -84,6 +85,36 @@ def comment(
     )
     add_summary(given.said or "No command for metainfer in this comment.")
     _say(given.said or "no command for metainfer in this comment")
+
+
+def dashboard(
+    outcome: Annotated[
+        str, typer.Option(help="How the run went so far: success, failure or cancelled, as `job.status` says.")
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print it; write nothing.")] = False,
+    forge: ForgeOption = None,
+) -> None:
+    """Keep the one issue current that says how engines, runs and reviews stand."""
+    from datetime import UTC, datetime
+
+    from metainfer.ci.actions import set_outputs
+    from metainfer.forge.github.forge import GitHubForge
+    from metainfer.review.dashboard.gather import gather
+    from metainfer.review.dashboard.issue import Dashboard
+    from metainfer.review.dashboard.render import render
+    from metainfer.review.event import run_url
+
+    opened = _forge(forge)
+    if not isinstance(opened, GitHubForge):
+        raise InputError(f"{opened.address()} is not on GitHub; the dashboard is an issue there")
+    now = datetime.now(UTC)
+    body = render(gather(opened, outcome=outcome, run_url=run_url()), now)
+    if dry_run:
+        _say(body)
+        return
+    kept = Dashboard(opened.connection).keep(body, now)
+    set_outputs({"done": kept.done, "number": str(kept.number)})
+    _say(f"dashboard #{kept.number}: {kept.done}")
 
 
 def _judge(opened: GitHubForge, numbers: Sequence[int], group: Group | None, *, dry_run: bool) -> list[Checked]:
