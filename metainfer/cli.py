@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from metainfer import __version__
 from metainfer.commands import ckb, engine, evaluate, forge, model, pr, release, run, runs, skills, spec
+from metainfer.console import printable
 from metainfer.errors import ExitCode, MetainferError
 
 
@@ -77,11 +78,11 @@ def main() -> None:
     try:
         app()
     except MetainferError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:  # a full disk, a read-only folder, a path that cannot be made
         where = f"{error.filename}: " if error.filename else ""
-        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        print(f"error: {printable(f'{where}{error.strerror or error}')}", file=sys.stderr)
         sys.exit(ExitCode.ENVIRONMENT)
     except (_Interrupted, KeyboardInterrupt):
         print("interrupted; nothing half-done was kept, run the same command again", file=sys.stderr)
