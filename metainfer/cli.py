@@ -25,6 +25,7 @@ from metainfer.commands import (
     skills,
     spec,
 )
+from metainfer.console import printable
 from metainfer.errors import ExitCode, MetainferError
 
 
@@ -96,11 +97,11 @@ def main() -> None:
     try:
         app()
     except MetainferError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:  # a full disk, a read-only folder, a path that cannot be made
         where = f"{error.filename}: " if error.filename else ""
-        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        print(f"error: {printable(f'{where}{error.strerror or error}')}", file=sys.stderr)
         sys.exit(ExitCode.ENVIRONMENT)
     except (_Interrupted, KeyboardInterrupt):
         print("interrupted; nothing half-done was kept, run the same command again", file=sys.stderr)
