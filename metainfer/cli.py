@@ -9,7 +9,23 @@ import typer
 from typer.core import TyperGroup
 
 from metainfer import __version__
-from metainfer.commands import ci, ckb, engine, evaluate, forge, model, pr, release, run, runs, skills, spec
+from metainfer.commands import (
+    ci,
+    ci_review,
+    ckb,
+    engine,
+    evaluate,
+    forge,
+    init,
+    model,
+    pr,
+    release,
+    run,
+    runs,
+    skills,
+    spec,
+)
+from metainfer.console import printable
 from metainfer.errors import ExitCode, MetainferError
 
 
@@ -33,6 +49,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.command("init")(init.init)
 app.command("run")(run.run)
 app.command("submit")(run.submit)
 app.command("demo")(run.demo)
@@ -53,6 +70,7 @@ app.add_typer(spec.app, name="spec")
 app.add_typer(model.app, name="model")
 app.add_typer(ckb.app, name="ckb")
 app.add_typer(ci.app, name="ci")
+ci_review.register(ci.app)
 app.add_typer(forge.app, name="forge")
 app.add_typer(runs.app, name="runs")
 app.add_typer(skills.app, name="skills")
@@ -79,11 +97,11 @@ def main() -> None:
     try:
         app()
     except MetainferError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:  # a full disk, a read-only folder, a path that cannot be made
         where = f"{error.filename}: " if error.filename else ""
-        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        print(f"error: {printable(f'{where}{error.strerror or error}')}", file=sys.stderr)
         sys.exit(ExitCode.ENVIRONMENT)
     except (_Interrupted, KeyboardInterrupt):
         print("interrupted; nothing half-done was kept, run the same command again", file=sys.stderr)

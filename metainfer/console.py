@@ -60,7 +60,16 @@ def one_line(message: str) -> str:
     >>> one_line("red \\x1b[31m")
     'red \\\\x1b[31m'
     """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in " ".join(message.split()))
+    return printable(" ".join(message.split()))
+
+
+def printable(text: str) -> str:
+    """The same for text of several lines.
+
+    >>> printable("red \\x1b[31m\\n")
+    'red \\\\x1b[31m\\n'
+    """
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 class PlainReporter:
@@ -91,7 +100,7 @@ class PlainReporter:
         self._say(f"  {one_line(message)}")
 
     def result(self, text: str, data: dict[str, Any]) -> None:
-        self._say(strip_markup(text))
+        self._say(printable(strip_markup(text)))
 
     def _say(self, line: str) -> None:
         print(line, file=self._stream, flush=True)
@@ -128,7 +137,9 @@ class JsonReporter:
         self._emit({"event": "result", **data})
 
     def _emit(self, record: dict[str, Any]) -> None:
-        print(json.dumps(record, ensure_ascii=False), file=self._stream, flush=True)
+        # Half a character, which no stream takes, is spelled as JSON spells it; so is what moves a cursor.
+        text = json.dumps(record, ensure_ascii=False)
+        print("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text), file=self._stream, flush=True)
 
 
 class LiveReporter:
@@ -181,4 +192,4 @@ class LiveReporter:
 
     def result(self, text: str, data: dict[str, Any]) -> None:
         self._bars.stop()
-        self._console.print(text)
+        self._console.print(printable(text))

@@ -45,6 +45,12 @@ def test_every_documented_command_exists() -> None:
     assert documented == shown
 
 
+def test_an_error_moves_no_cursor() -> None:
+    result = metainfer("scores", "no\x1b[2J\u202esuch.yaml")
+    assert result.returncode == ExitCode.BAD_INPUT
+    assert "no\\x1b[2J\\u202esuch.yaml" in result.stderr
+
+
 def test_exit_codes_are_documented() -> None:
     text = (ROOT / "docs" / "cli.md").read_text()
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)} == {int(code) for code in ExitCode}

@@ -54,3 +54,18 @@ def test_what_a_model_says_cannot_move_the_cursor_or_add_lines() -> None:
     for text in (live.getvalue(), plain.getvalue()):
         assert text.count(shown) == 2
         assert len([line for line in text.splitlines() if line]) == 2
+
+
+def test_a_result_and_its_json_move_no_cursor_either() -> None:
+    hostile = "red\x1b[2J at\u202e line\ud800 1\nline 2"
+    live, plain = io.StringIO(), io.StringIO()
+    lines = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    for reporter in (LiveReporter(Console(file=live, width=200)), PlainReporter(plain), JsonReporter(lines)):
+        with reporter:
+            reporter.result(hostile, {"message": hostile})
+    for text in (live.getvalue(), plain.getvalue()):
+        assert text.strip() == "red\\x1b[2J at\\u202e line\\ud800 1\nline 2"
+    lines.seek(0)
+    [line] = lines.read().splitlines()
+    assert json.loads(line)["message"] == hostile
+    assert line.isprintable()

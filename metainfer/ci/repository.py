@@ -36,6 +36,14 @@ class Checkout:
         """The content of a file at a commit; None if there is none."""
         return self._repo.blobs([f"{commit}:{path}"])[0]
 
+    def read_file(self, ref: str, path: str) -> bytes | None:
+        """The same, as a forge calls it."""
+        return self.read(ref, path)
+
+    def read_link(self, ref: str, path: str) -> str | None:
+        """The commit that a submodule is pinned to; None if there is none at `path`."""
+        return self._repo.link_at(ref, path)
+
     def read_tree(self, ref: str, folder: str) -> dict[str, bytes]:
         """All files below a folder at a commit, by their path from the root."""
         paths = sorted(self._repo.tree(ref, folder))

@@ -10,44 +10,57 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from metainfer.ckb.bounds import bound_directions, is_number, targets
+from metainfer.ckb.kinds import Kind
 
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def compare_checks(old: str, new: str) -> list[tuple[str, bool]]:
+class CheckChange(NamedTuple):
+    """One change in words. `weakens`: the check notices less."""
+
+    words: str
+    weakens: bool
+    kind: Kind
+
+
+def compare_checks(old: str, new: str) -> list[CheckChange]:
     """Changes in words, each with whether it weakens the check."""
     try:
         before = ast.parse(old)
     except _UNREADABLE:
-        return [("was not Python before, so nothing can be compared", False)]
+        return [CheckChange("was not Python before, so nothing can be compared", False, Kind.TO_READ)]
     try:
         now = ast.parse(new)
     except _UNREADABLE as error:
-        return [(f"is no longer Python: {error}", True)]
+        return [CheckChange(f"is no longer Python: {error}", True, Kind.UNREADABLE)]
     rest = [ast.dump(_rest(tree)) for tree in (before, now)]
     changes = [*_compare_functions(before, now), *_compare_constants(before, now), *_compare_names(before, now)]
-    return changes + ([("classes or other statements of the file are revised", False)] if rest[0] != rest[1] else [])
+    if rest[0] != rest[1]:
+        changes.append(CheckChange("classes or other statements of the file are revised", False, Kind.TO_READ))
+    return changes
 
 
-def _compare_functions(before: ast.Module, now: ast.Module) -> Iterator[tuple[str, bool]]:
+def _compare_functions(before: ast.Module, now: ast.Module) -> Iterator[CheckChange]:
     old, new = _functions(before), _functions(now)
     bounds_before, bounds_now = bound_directions(before), bound_directions(now)
     for name, function in old.items():
         if name not in new:
-            yield f"{name} is gone", name.startswith("check_")
+            is_check = name.startswith("check_")
+            yield CheckChange(f"{name} is gone", is_check, Kind.CHECK_REMOVED if is_check else Kind.TO_READ)
         elif ast.dump(_masked(function)) == ast.dump(_masked(new[name])):
             yield from _compare_numbers(name, function, new[name], bounds_before)
         else:
             yield from _compare_bodies(name, function, new[name], bounds_before, bounds_now)
     for name in new.keys() - old.keys():
         if name.startswith("check_"):
-            yield f"a new check {name}", False
+            yield CheckChange(f"a new check {name}", False, Kind.ADDED)
 
 
-def _compare_constants(before: ast.Module, now: ast.Module) -> Iterator[tuple[str, bool]]:
+def _compare_constants(before: ast.Module, now: ast.Module) -> Iterator[CheckChange]:
     """Assignments of the module's own level."""
     old, new, bounds = dict(_assignments(before)), dict(_assignments(now)), bound_directions(before)
     for name, value in old.items():
@@ -57,21 +70,25 @@ def _compare_constants(before: ast.Module, now: ast.Module) -> Iterator[tuple[st
             yield from _compare_numbers(name, value, new[name], bounds)
         else:
             fewer = _length(new[name]) < _length(value)
-            words = "has fewer entries" if fewer else "is rewritten"
-            yield f"{name} {words}: {_short(value)} becomes {_short(new[name])}", fewer
+            lost = isinstance(value, ast.Constant) and bounds.get(value, 0) != 0
+            words = "has fewer entries" if fewer else "is a bound, and no longer a number" if lost else "is rewritten"
+            told = f"{name} {words}: {_short(value)} becomes {_short(new[name])}"
+            kind = Kind.RANGE_NARROWED if fewer else Kind.TOLERANCE_RAISED if lost else Kind.TO_READ
+            yield CheckChange(told, fewer or lost, kind)
 
 
-def _compare_names(before: ast.Module, now: ast.Module) -> Iterator[tuple[str, bool]]:
+def _compare_names(before: ast.Module, now: ast.Module) -> Iterator[CheckChange]:
     """Names that mean something else now: a check assigned over, a builtin or a helper replaced."""
     old, new = _bound(before), _bound(now)
     used = {node.id for node in ast.walk(before) if isinstance(node, ast.Name)}
     for name, binding in new.items():
         if name in old and old[name] != binding:
-            yield f"{name} is {binding}, before {old[name]}", True
+            yield CheckChange(f"{name} is {binding}, before {old[name]}", True, Kind.CHECK_WEAKENED)
         elif name not in old and name in used:
-            yield f"{name} is {binding}, before a name of Python's own", True
+            told = f"{name} is {binding}, before a name of Python's own"
+            yield CheckChange(told, True, Kind.CHECK_WEAKENED)
         elif name not in old and not binding.startswith("a function"):
-            yield f"{name} is new: {binding}", False
+            yield CheckChange(f"{name} is new: {binding}", False, Kind.ADDED)
 
 
 def _bound(tree: ast.Module) -> dict[str, str]:
@@ -90,9 +107,7 @@ def _bound(tree: ast.Module) -> dict[str, str]:
     return names
 
 
-def _compare_numbers(
-    name: str, old: ast.AST, new: ast.AST, bounds: dict[ast.Constant, int]
-) -> Iterator[tuple[str, bool]]:
+def _compare_numbers(name: str, old: ast.AST, new: ast.AST, bounds: dict[ast.Constant, int]) -> Iterator[CheckChange]:
     """Two trees that differ in numbers at most."""
     for before, now in zip(_numbers(old), _numbers(new), strict=True):
         a, b = _value(before), _value(now)
@@ -101,7 +116,10 @@ def _compare_numbers(
         direction = bounds.get(before, 0)
         weakens = direction * (b - a) > 0
         judged = "a looser bound" if weakens else "a tighter bound" if direction else "a number whose use is to be read"
-        yield f"{name}: {a:g} becomes {b:g}, {judged}", weakens
+        # A bound that a larger number loosens is a tolerance; one that a smaller whole number does counts trials.
+        narrowed = weakens and direction < 0 and isinstance(before.value, int) and isinstance(now.value, int)
+        kind = Kind.RANGE_NARROWED if narrowed else Kind.TOLERANCE_RAISED if weakens else Kind.TO_READ
+        yield CheckChange(f"{name}: {a:g} becomes {b:g}, {judged}", weakens, kind)
 
 
 def _compare_bodies(
@@ -110,26 +128,27 @@ def _compare_bodies(
     new: _Function,
     bounds_before: dict[ast.Constant, int],
     bounds_now: dict[ast.Constant, int],
-) -> Iterator[tuple[str, bool]]:
+) -> Iterator[CheckChange]:
     """Two functions of different shape: what can be counted is counted, the rest is for a person."""
     found = False
-    for kinds, words, more_is_worse in (
-        ((ast.Yield, ast.YieldFrom, ast.Assert, ast.Raise), "places that report a finding", False),
-        ((ast.For, ast.While, ast.comprehension), "loops over cases", False),
-        ((ast.ExceptHandler,), "places that catch exceptions", True),
-        ((ast.Return, ast.Continue, ast.Break), "early ends", True),
-        ((ast.And,), "conditions joined by `and`", True),
+    for kinds, words, more_is_worse, kind in (
+        ((ast.Yield, ast.YieldFrom, ast.Assert, ast.Raise), "places that report a finding", False, Kind.CHECK_WEAKENED),
+        ((ast.For, ast.While, ast.comprehension), "loops over cases", False, Kind.RANGE_NARROWED),
+        ((ast.ExceptHandler,), "places that catch exceptions", True, Kind.CHECK_WEAKENED),
+        ((ast.Return, ast.Continue, ast.Break), "early ends", True, Kind.CHECK_WEAKENED),
+        ((ast.And,), "conditions joined by `and`", True, Kind.CHECK_WEAKENED),
     ):
         a, b = _count(old, kinds), _count(new, kinds)
         if (b > a) if more_is_worse else (b < a):
             found = True
-            yield f"{name}: {b} {words}, before {a}", True
+            yield CheckChange(f"{name}: {b} {words}, before {a}", True, kind)
     a_max, b_max = _loosest(old, bounds_before), _loosest(new, bounds_now)
     if a_max is not None and b_max is not None and b_max > a_max:
         found = True
-        yield f"{name}: its loosest tolerance is {b_max:g}, before {a_max:g}", True
+        told = f"{name}: its loosest tolerance is {b_max:g}, before {a_max:g}"
+        yield CheckChange(told, True, Kind.TOLERANCE_RAISED)
     if not found:
-        yield f"{name} is rewritten: compare it by eye", False
+        yield CheckChange(f"{name} is rewritten: compare it by eye", False, Kind.TO_READ)
 
 
 def _loosest(function: ast.AST, bounds: dict[ast.Constant, int]) -> float | None:

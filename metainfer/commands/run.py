@@ -260,8 +260,20 @@ def demo(
     raise typer.Exit(run_demo(Workspace.find(), spec, folder, allow_unsandboxed=allow_unsandboxed))
 
 
-def doctor() -> None:
-    """Say what this machine lacks for generating, judging and serving engines."""
+def doctor(
+    github: Annotated[
+        bool, typer.Option("--github", help="Examine the repository's settings on GitHub instead of this machine.")
+    ] = False,
+    check: Annotated[
+        list[str] | None, typer.Option(help="With --github: a check that has to be required too; repeatable.")
+    ] = None,
+    forge: ForgeOption = None,
+) -> None:
+    """Say what this machine lacks for generating, judging and serving engines; or what a repository on GitHub does."""
+    if github:
+        from metainfer.commands.doctor_github import examine_github
+
+        raise typer.Exit(examine_github(forge, check or []))
     from metainfer.commands.doctor import examine
 
     complaints = 0

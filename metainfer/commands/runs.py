@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from metainfer.commands.context import Workspace
+from metainfer.console import one_line, printable
 from metainfer.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def list_runs() -> None:
         typer.echo("no runs yet; `metainfer run SPEC` makes one")
     for record in records:
         pull = f" PR #{record.pull_request}" if record.pull_request else ""
-        typer.echo(f"{record.id}  {record.state:<10}{pull}  {record.message}")
+        typer.echo(f"{record.id}  {record.state:<10}{pull}  {one_line(record.message)}")
 
 
 @app.command()
@@ -45,13 +46,13 @@ def show(
         return
     typer.echo(f"{record.id}\nengine {record.engine}, inputs {record.input_hash[:12]}, base {record.base[:12]}")
     for step in record.steps:
-        typer.echo(f"  {step.state:<8}{step.seconds:8.1f} s  {step.name}  {step.message}".rstrip())
-    typer.echo(f"{record.state}: {record.message}")
+        typer.echo(f"  {step.state:<8}{step.seconds:8.1f} s  {step.name}  {printable(step.message)}".rstrip())
+    typer.echo(f"{record.state}: {printable(record.message)}")
     if said:
         from metainfer.pipeline.conversations import told
 
         for line in told(said):
-            typer.echo(line)
+            typer.echo(printable(line))
 
 
 def replay(run_id: Annotated[str, typer.Argument(help="Identifier, or its beginning.")]) -> None:

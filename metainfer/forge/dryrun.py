@@ -40,6 +40,9 @@ class DryRun:
     def read_tree(self, ref: str, folder: str) -> dict[str, bytes]:
         return self.inner.read_tree(ref, folder)
 
+    def read_link(self, ref: str, path: str) -> str | None:
+        return self.inner.read_link(ref, path)
+
     def find_open(self, engine: str, base: str = DEFAULT_BASE) -> PullRequest | None:
         return self.inner.find_open(engine, base)
 

@@ -74,6 +74,9 @@ class LocalForge:
         contents = self.repo.blobs([f"{sha}:{path}" for path in paths])
         return {path: data for path, data in zip(paths, contents, strict=True) if data is not None}
 
+    def read_link(self, ref: str, path: str) -> str | None:
+        return self.repo.link_at(ref, path)
+
     def find_open(self, engine: str, base: str = DEFAULT_BASE) -> PullRequest | None:
         return next((pull for pull in self._of(engine, base) if self._settled(pull).state == "open"), None)
 

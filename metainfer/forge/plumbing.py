@@ -19,6 +19,7 @@ from metainfer.forge.protocol import Identity
 
 NOTHING = "0" * 40
 FILE_MODE = "100644"
+LINK_MODE = "160000"
 # Set by Git for its hooks; with any of these inherited, a command would act on another repository or index.
 _LOCAL_VARIABLES = frozenset(
     {
@@ -170,6 +171,11 @@ class Repository:
             meta, _, path = line.partition("\t")
             entries[path] = TreeEntry(*meta.split(" "))
         return entries
+
+    def link_at(self, revision: str, path: str) -> str | None:
+        """The commit that a submodule at `path` is pinned to; None if there is no submodule there."""
+        entry = self.tree(revision, path).get(path)
+        return entry.sha if entry and entry.mode == LINK_MODE else None
 
     def object_at(self, revision: str, path: str) -> str | None:
         """The id of the file or folder at `path` ("" is the root); None if absent. Equal ids mean equal content."""

@@ -191,6 +191,10 @@ class Forge(Protocol):
         """All files below `folder` at a commit, by their path from the repository's root."""
         ...
 
+    def read_link(self, ref: str, path: str) -> str | None:
+        """The commit that the submodule at `path` is pinned to, at a commit or branch; None if there is none."""
+        ...
+
     def find_open(self, engine: str, base: str = DEFAULT_BASE) -> PullRequest | None:
         """The bot's open pull request for an engine: by branch, base, state and marker."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metainfer.errors import RefusedError
+from metainfer.files import pretty_json
+from metainfer.forge.pinned import Pin, read_pinned, submodule_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,8 +22,14 @@ if TYPE_CHECKING:
 
         def read_tree(self, ref: str, folder: str) -> Mapping[str, bytes]: ...
 
+        def read_file(self, ref: str, path: str) -> bytes | None: ...
+
+        def read_link(self, ref: str, path: str) -> str | None: ...
+
 
 _KEPT_EXPORTS = 4
+_PINNED = "pinned.json"
+"""Beside an export: where a shared knowledge base is from."""
 
 
 def export_knowledge(repository: HoldsTrees, commit: str, state: Path) -> Path:
@@ -28,7 +37,7 @@ def export_knowledge(repository: HoldsTrees, commit: str, state: Path) -> Path:
     folder = state / "base" / commit
     if (folder / "ckb").is_dir():
         return folder / "ckb"
-    files = repository.read_tree(commit, "ckb")
+    files = repository.read_tree(commit, "ckb") or _shared(repository, commit)
     if not files:
         raise RefusedError(f"commit {commit[:12]} holds no ckb/: there is no knowledge to generate from")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -45,6 +54,27 @@ def export_knowledge(repository: HoldsTrees, commit: str, state: Path) -> Path:
         shutil.rmtree(scratch, ignore_errors=True)
     _drop_old(folder.parent, keep=folder)
     return folder / "ckb"
+
+
+def pinned_elsewhere(ckb_root: Path) -> str | None:
+    """Where the exported knowledge base is kept, if it is shared with other repositories: in words, else None."""
+    file = ckb_root.parent / _PINNED
+    if not file.is_file():
+        return None
+    pin = json.loads(file.read_bytes())
+    return f"{pin['url']} at {pin['commit'][:12]}"
+
+
+def _shared(repository: HoldsTrees, commit: str) -> dict[str, bytes]:
+    """The files of a submodule at ckb/, read from the repository that it is pinned to."""
+    pinned = repository.read_link(commit, "ckb")
+    if pinned is None:
+        return {}
+    url = submodule_url(repository.read_file(commit, ".gitmodules") or b"", "ckb")
+    if url is None:
+        raise RefusedError(f"commit {commit[:12]}: ckb/ is a submodule, and .gitmodules does not say of what")
+    files = {f"ckb/{path}": data for path, data in read_pinned(Pin(url, pinned, pinned)).items()}
+    return files | {_PINNED: pretty_json({"url": url, "commit": pinned})}
 
 
 def _drop_old(exports: Path, keep: Path) -> None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metainfer.errors import MetainferError
+from metainfer.errors import MetainferError, RefusedError
 from metainfer.forge.body import KnowledgeChange
+from metainfer.pipeline.knowledge import pinned_elsewhere
 
 if TYPE_CHECKING:
     from metainfer.ckb.deltas import Proposal
@@ -31,10 +32,12 @@ def read_proposals(paths: Sequence[Path], ckb_root: Path) -> ProposedKnowledge:
     """The proposals of `paths`, one after the other, against the knowledge base `ckb_root`, which stays as it is.
 
     Raises ProposalError if a file or delta is wrong or no pull request may hold it, StaleProposalError if a contract
-    has moved on, KnowledgeError if the base would not load with them.
+    has moved on, KnowledgeError if the base would not load with them, RefusedError if the base is kept elsewhere.
     """
     if not paths:
         return ProposedKnowledge()
+    if elsewhere := pinned_elsewhere(ckb_root):
+        raise RefusedError(f"ckb/ is a submodule, kept in {elsewhere}: propose the change there, then move the pin")
     from metainfer.ckb.proposals import ProposalError, describe, edits
     from metainfer.ckb.store import KnowledgeError
 

@@ -10,6 +10,7 @@ import yaml
 
 from metainfer.ckb.bounds import bound_directions
 from metainfer.ckb.check_diff import compare_checks
+from metainfer.ckb.kinds import Kind
 from metainfer.ckb.store import KnowledgeBase
 from metainfer.ckb.weakening import compare
 from tests.ckb.builders import contract_data
@@ -50,7 +51,7 @@ def check_allclose(c):
 
 def weakened(old: str, new: str) -> list[str]:
     assert CHECK.count(old) == 1
-    return [words for words, weakens in compare_checks(CHECK, CHECK.replace(old, new)) if weakens]
+    return [words for words, weakens, _ in compare_checks(CHECK, CHECK.replace(old, new)) if weakens]
 
 
 @pytest.mark.parametrize(
@@ -104,14 +105,14 @@ def test_a_check_that_notices_as_much_or_more_is_not_called_weaker(old: str, new
 
 def test_what_cannot_be_judged_is_told_to_be_read() -> None:
     new = CHECK.replace("error = measure(c, size)", "error = measure(c, size + 1)")
-    assert compare_checks(CHECK, new) == [("check_close is rewritten: compare it by eye", False)]
+    assert compare_checks(CHECK, new) == [("check_close is rewritten: compare it by eye", False, Kind.TO_READ)]
     assert compare_checks(CHECK, CHECK) == []
 
 
 def test_a_number_outside_of_comparisons_is_told_without_a_verdict() -> None:
     old = "def check_a(c):\n    if f(c, 3) > 1:\n        yield 1\n"
     (change,) = compare_checks(old, old.replace("3", "4"))
-    assert change == ("check_a: 3 becomes 4, a number whose use is to be read", False)
+    assert change == ("check_a: 3 becomes 4, a number whose use is to be read", False, Kind.TO_READ)
 
 
 def test_every_tolerance_of_this_repository_is_understood() -> None:
@@ -127,9 +128,9 @@ def test_every_tolerance_of_this_repository_is_understood() -> None:
                 tried += 1
                 source = ast.get_source_segment(text, node) or ""
                 looser = text.replace(source, f"{name} = {node.value.value * 10!r}")
-                assert any(weakens for _, weakens in compare_checks(text, looser)), f"{path}: {source}"
+                assert any(change.weakens for change in compare_checks(text, looser)), f"{path}: {source}"
                 tighter = text.replace(source, f"{name} = {node.value.value / 10!r}")
-                assert not any(weakens for _, weakens in compare_checks(text, tighter)), f"{path}: {source}"
+                assert not any(change.weakens for change in compare_checks(text, tighter)), f"{path}: {source}"
     assert tried >= 3
 
 
@@ -176,6 +177,48 @@ def test_a_change_under_an_old_version_is_told() -> None:
     assert "is changed, but its version 1 is not raised" in told(base(), base(title="Another title"))
 
 
+@pytest.mark.parametrize("name", ["check.py", "mutants.yaml", "exemplars/all.py"])
+def test_another_file_under_an_old_version_is_told_too(name: str) -> None:
+    before = base()
+    changed = before[f"family/a/{name}"].replace(b"why p", b"why").replace(b"1e-5", b"1e-6").replace(b"1, 2", b"1, 3")
+    changes = compare(before, before | {f"family/a/{name}": changed})
+    assert [change.kind for change in changes if change.is_loud] == [Kind.VERSION_NOT_RAISED]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        ("TOLERANCE = 1e-5", "TOLERANCE = 1e-3", Kind.TOLERANCE_RAISED),
+        ("TOLERANCE = 1e-5", 'TOLERANCE = float("inf")', Kind.TOLERANCE_RAISED),
+        ("share < 0.9", "share < 0.5", Kind.TOLERANCE_RAISED),
+        ("range(20)", "range(2)", Kind.RANGE_NARROWED),
+        ("SIZES = (1, 15, 16, 17)", "SIZES = (16,)", Kind.RANGE_NARROWED),
+        ("def check_close(c)", "def helper(c)", Kind.CHECK_REMOVED),
+        ("share, expected = draw(c)", "share, expected = draw(c)\n        break", Kind.CHECK_WEAKENED),
+        ("def check_allclose(c):", "def check_allclose(c:", Kind.UNREADABLE),
+    ],
+)
+def test_each_way_to_notice_less_has_its_kind(old: str, new: str, kind: Kind) -> None:
+    changes = compare_checks(CHECK, CHECK.replace(old, new))
+    assert kind in [change.kind for change in changes if change.weakens]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        ({"requires": ["general/x"]}, {"requires": []}, Kind.REQUIRES_DROPPED),
+        ({"conflicts": ["general/x"]}, {"conflicts": []}, Kind.CONFLICT_DROPPED),
+        ({"applies_when": "true"}, {"applies_when": "stop"}, Kind.SCOPE_NARROWED),
+        ({}, {"invariants": []}, Kind.INVARIANT_DROPPED),
+        ({}, {"failure_modes": []}, Kind.FAILURE_MODE_DROPPED),
+        ({}, {"deprecated": "use another"}, Kind.DEPRECATION),
+    ],
+)
+def test_each_promise_taken_back_has_its_kind(before: dict[str, object], after: dict[str, object], kind: Kind) -> None:
+    changes = compare(base(**before), base(**after, version=2))
+    assert {change.kind for change in changes if change.weakens} == {kind}
+
+
 def test_mutants_that_go_are_told_loudly_and_new_ones_plainly() -> None:
     before, after = base(), base()
     after["family/a/mutants.yaml"] = before["family/a/mutants.yaml"].replace(b"name: p", b"name: other")
@@ -187,15 +230,15 @@ def test_mutants_that_go_are_told_loudly_and_new_ones_plainly() -> None:
 @pytest.mark.parametrize("name", ["contract.yaml", "check.py", "mutants.yaml"])
 def test_proof_that_is_deleted_is_told_loudly(name: str) -> None:
     after = {path: data for path, data in base().items() if not path.endswith(name)}
-    (change,) = compare(base(), after)
+    change = compare(base(), after)[0]
     assert change.weakens
     assert change.path == f"family/a/{name}"
 
 
 def test_what_does_not_load_is_told_loudly() -> None:
     for name in ("contract.yaml", "mutants.yaml"):
-        (change,) = compare(base(), base() | {f"family/a/{name}": b"- ["})
-        assert change.weakens
+        change = compare(base(), base() | {f"family/a/{name}": b"- ["})[0]
+        assert (change.weakens, change.kind) == (True, Kind.UNREADABLE)
 
 
 def test_what_weakens_comes_first_and_nothing_is_told_of_nothing() -> None:
@@ -251,7 +294,7 @@ def test_less_reach_is_told_loudly() -> None:
 
 
 def test_text_that_is_no_python_is_told_and_not_stumbled_over() -> None:
-    ((words, weakens),) = compare_checks(CHECK, "def check_close(")
+    ((words, weakens, _),) = compare_checks(CHECK, "def check_close(")
     assert words.startswith("is no longer Python")
     assert weakens
     assert compare_checks("def check_close(", CHECK)[0][0].startswith("was not Python before")

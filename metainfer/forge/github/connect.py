@@ -77,6 +77,11 @@ class Connection:
         return self.api.get_repo(self.address.slug)
 
     @property
+    def is_app(self) -> bool:
+        """Whether an App signs in, and not somebody's token."""
+        return self._credentials.is_app
+
+    @property
     def git_token(self) -> str:
         """What Git's HTTP transport signs in with, as user `x-access-token`. Short-lived for an App."""
         return self._auth.token

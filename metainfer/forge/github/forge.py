@@ -83,6 +83,10 @@ class GitHubForge:
         contents = repo.blobs([f"{sha}:{path}" for path in paths])
         return {path: data for path, data in zip(paths, contents, strict=True) if data is not None}
 
+    def read_link(self, ref: str, path: str) -> str | None:
+        self._once()
+        return self.mirror.repo.link_at(ref, path)
+
     def find_open(self, engine: str, base: str = DEFAULT_BASE) -> PullRequest | None:
         found = (self.pulls.as_record(pull) for pull in self.pulls.of_engine(engine, base) if pull.state == "open")
         return next((pull for pull in found if pull.engine == engine), None)
