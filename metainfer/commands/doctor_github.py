@@ -20,7 +20,7 @@ def examine_github(forge: str | None, checks: Sequence[str]) -> ExitCode:
     from metainfer.forge.github.settings.examine import examine
 
     # PyGithub tells every refusal on standard error; here each is a point of the report.
-    logging.getLogger("github").setLevel(logging.ERROR)
+    logging.getLogger("github").setLevel(logging.CRITICAL)
     root = Workspace.find().root
     opened = open_forge(root, forge)
     if not isinstance(opened, GitHubForge):
