@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from metainfer.ckb.routing import Routing
     from metainfer.generate.constants import Constant
 
-PROMPT_VERSION = 5
+PROMPT_VERSION = 6
 """Of all prompt files; part of an engine's inputs."""
 
 
@@ -42,6 +42,16 @@ class Brief:
     def units(self) -> list[str]:
         return [unit.name for unit in self.contract.units]
 
+    @property
+    def likely_imports(self) -> list[str]:
+        """Lines for the constants that the contract names, and for the units around; what stays unused is taken out."""
+        words = _words(self.contract)
+        constants = [constant.name for constant in self.constants if constant.name in words]
+        units = [unit.name for unit in self.neighbours if unit.name in words]
+        # A name to a line, before the other imports: else they would be lines of an exemplar that the spec hides.
+        lines = [f"from .config import {name}" for name in constants]
+        return [*lines, *(f"from .units import {name}" for name in units)]
+
 
 def make_brief(
     contract: Contract,
@@ -57,7 +67,7 @@ def make_brief(
     `modules`: unit name to module, from the blueprint. `imports`: the lines that its signatures need.
     """
     own = {unit.name for unit in contract.units}
-    words = set(re.findall(r"\w+", "\n".join([contract.semantics, *(unit.signature for unit in contract.units)])))
+    words = _words(contract)
     required = {unit.name for other in routing.contracts if other.id in contract.requires for unit in other.units}
     neighbours = [
         unit
@@ -92,6 +102,11 @@ def task_and_rules(brief: Brief) -> tuple[str, str]:
 def feedback_prompt(brief: Brief, findings: Sequence[str]) -> Message:
     """What is wrong with the last answer."""
     return Message(role="user", content=_render("implementer.feedback.md.j2", brief, findings=findings))
+
+
+def _words(contract: Contract) -> set[str]:
+    """Every word of what a contract says and of its signatures."""
+    return set(re.findall(r"\w+", "\n".join([contract.semantics, *(unit.signature for unit in contract.units)])))
 
 
 def _render(template: str, brief: Brief, **values: Any) -> str:

@@ -185,11 +185,25 @@ def _run(name: str, check: Check, candidate: Candidate) -> list[Finding]:
     # A unit that ends the process has broken its promise too: SystemExit is no Exception.
     except (Exception, SystemExit) as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        message = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+        message = _unused_constant(error) or f"{type(error).__name__}: {error}"
+        message += f" ({Path(place.filename).name}:{place.lineno})"
         return [Finding(name, message, {"seed": candidate.seed})]
     if strangers := [type(item).__name__ for item in found if not isinstance(item, Finding)]:
         raise CheckError(f"{name} yields {strangers[0]}; a check yields Finding")
     return found
+
+
+def _unused_constant(error: BaseException) -> str:
+    """What is meant where a check asks `config` for a constant: an engine's config holds only those that it uses."""
+    if not isinstance(error, AttributeError) or not isinstance(error.obj, ModuleType):
+        return ""
+    name = error.name or ""
+    if error.obj.__name__.rpartition(".")[2] != "config" or not name.isupper():
+        return ""
+    return (
+        f"the constant {name} is not used: its value stands in the code, or what needs it is missing; "
+        f"take it by `from .config import {name}`"
+    )
 
 
 def _forget(package: str) -> None:

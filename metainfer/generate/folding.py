@@ -16,6 +16,8 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from metainfer.errors import InputError
 
+_MAX_DEPTH = 80
+"""Levels of nesting in an exemplar or a file that was written; what people write has less than half of it."""
 FactValue = bool | int | str
 Statement = cst.BaseStatement
 
@@ -37,11 +39,42 @@ def fold(source: str, facts: Mapping[str, FactValue], filename: str) -> str:
 
 
 def parse(source: str, filename: str) -> cst.Module:
-    """Parse an exemplar. Raises FoldError with `filename:line` on a syntax error."""
+    """Parse an exemplar. Raises FoldError with `filename:line` on a syntax error, or where it nests too deeply."""
+    _require_shallow(source, filename)
     try:
         return cst.parse_module(source)
     except cst.ParserSyntaxError as error:
         raise FoldError(f"{filename}:{error.editor_line}: {error.message}") from error
+
+
+def _require_shallow(source: str, filename: str) -> None:
+    """Refuse what would be too deep for libcst, whose parser has no limit: it would end the whole process.
+
+    Chains of `and` and dotted names are flat in the tree of `ast`, and as deep as they are long in that of libcst.
+    """
+    try:
+        waiting: list[tuple[ast.AST, int, int]] = [(ast.parse(source), 0, 1)]
+    except SyntaxError as error:
+        raise FoldError(f"{filename}:{error.lineno or 1}: {error.msg}") from error
+    except ValueError as error:
+        raise FoldError(f"{filename}: {error}") from error
+    except (RecursionError, MemoryError) as error:
+        raise FoldError(f"{filename}: nests too deeply to be read") from error
+    while waiting:
+        node, depth, line = waiting.pop()
+        line = getattr(node, "lineno", line)
+        depth += 1 + _chained(node)
+        if depth > _MAX_DEPTH:
+            raise FoldError(f"{filename}:{line}: nests too deeply to be read; break it into smaller statements")
+        waiting += ((child, depth, line) for child in ast.iter_child_nodes(node))
+
+
+def _chained(node: ast.AST) -> int:
+    """Levels of libcst's tree that are none of `ast`'s."""
+    if isinstance(node, ast.BoolOp):
+        return len(node.values)
+    names = node.module if isinstance(node, ast.ImportFrom) else node.name if isinstance(node, ast.alias) else ""
+    return (names or "").count(".")
 
 
 class _Folder(cst.CSTTransformer):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from metainfer.agents.budget import Purpose
+from metainfer.agents import transcript as transcripts
+from metainfer.agents.budget import BudgetError, Purpose
 from metainfer.agents.messages import Reply, Usage
 from metainfer.agents.transcript import MAX_LINE_BYTES, Transcript, Turn, read_transcript, redact
 from metainfer.errors import InputError
@@ -57,6 +58,20 @@ def test_what_looks_like_a_key_is_left_out(tmp_path: Path, secret: str) -> None:
     assert kept.reply.text == "the key is [redacted], keep it"
 
 
+@pytest.mark.parametrize("before", ["\n", "\t", "API_KEY=", '{"code": "x\\n'], ids=["line", "tab", "value", "in JSON"])
+def test_a_key_is_one_wherever_it_begins(tmp_path: Path, before: str) -> None:
+    Transcript(tmp_path / "t").add(turn(f"{before}sk-proj-abcdefghijklmnop1234 is it"))
+    [kept] = read_transcript(tmp_path / "t")
+    assert kept.reply is not None
+    assert kept.reply.text == f"{before}[redacted] is it"
+
+
+def test_what_begins_in_a_question_and_ends_in_its_answer_is_no_key(tmp_path: Path) -> None:
+    given = turn("-----END PRIVATE KEY-----").model_copy(update={"request": question("-----BEGIN PRIVATE KEY-----")})
+    Transcript(tmp_path / "t").add(given)
+    assert [unstamped(kept) for kept in read_transcript(tmp_path / "t")] == [given]
+
+
 def test_a_given_secret_is_left_out_in_every_spelling(tmp_path: Path) -> None:
     secret = 'pa"ss\\wörd'
     Transcript(tmp_path / "t", [secret]).add(turn(f"it is {secret}."))
@@ -81,6 +96,14 @@ def test_code_is_not_taken_for_a_secret() -> None:
 def test_a_turn_beyond_all_measure_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="more than is kept"):
         Transcript(tmp_path / "t").add(turn("x" * MAX_LINE_BYTES))
+
+
+def test_a_full_file_ends_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transcripts, "MAX_FILE_BYTES", 1000)
+    Transcript(tmp_path / "t").add(turn("one"))
+    with pytest.raises(BudgetError, match="the transcript is full"):
+        Transcript(tmp_path / "t").add(turn("x" * 500))
+    assert len(list(read_transcript(tmp_path / "t"))) == 1
 
 
 def test_a_torn_line_is_dropped_and_a_bad_one_named(tmp_path: Path) -> None:

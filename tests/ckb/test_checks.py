@@ -66,6 +66,14 @@ def test_an_exception_is_a_finding_with_its_place(engine: Candidate) -> None:
     assert "AssertionError" in finding.message
 
 
+def test_a_constant_that_no_file_takes_from_config_is_told_as_that(engine: Candidate) -> None:
+    (finding,) = found(engine, "def check_a(c):\n    return c.config.ROPE_THETA\n")
+    assert finding.message.startswith("the constant ROPE_THETA is not used")
+    assert "from .config import ROPE_THETA" in finding.message
+    (finding,) = found(engine, "def check_a(c):\n    return c.unit('double').ROPE_THETA\n")
+    assert "AttributeError" in finding.message
+
+
 def test_a_check_that_returns_nothing_or_no_findings_has_not_passed(engine: Candidate) -> None:
     (finding,) = found(engine, "def check_a(c):\n    pass\n")
     assert "TypeError" in finding.message

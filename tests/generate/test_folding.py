@@ -115,3 +115,22 @@ def test_folded_code_does_what_the_unfolded_code_did(conditions: list[str], p: b
     assert (before["out"], before["exp"]) == (after["out"], after["exp"])
     assert "S." not in code
     ast.parse(code)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["x = " + "a and " * 20_000 + "a", "import a" + ".b" * 30_000, "from a" + ".b" * 30_000 + " import c",
+     "x = " + "a and b or " * 20_000 + "c", "x = " + "not " * 100 + "a", "x = a" + "()" * 100,
+     "x = " + "-" * 9000 + "1", "if a:\n    pass\n" + "elif a:\n    pass\n" * 100],
+    ids=["and", "dots", "dots of a module", "and and or", "not", "calls", "signs", "elif"],
+)  # fmt: skip
+def test_what_would_overflow_the_parser_is_refused_before_it(source: str) -> None:
+    """libcst has no limit of its own: it would end the process, and with it the run and what it has paid for."""
+    with pytest.raises(FoldError, match=r"exemplar\.py.*nests too deeply"):
+        folded(source)
+
+
+def test_what_people_write_is_shallow_enough() -> None:
+    chain, nested = " and ".join(["a"] * 40), "(" * 30 + "a" + ")" * 30
+    source = f"x = {chain}\ny = {nested}\nz = [{', '.join('1' * 5000)}]\n" + "a = 1\n" * 5000
+    assert folded(source) == source
