@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from metainfer.ci.affected import Affected, Change
+from metainfer.ci.repository import Checkout
 from metainfer.errors import InputError
+from metainfer.generate.manifest import Manifest
 
 MAX_JOBS = 255
 """GitHub's matrices end at 256."""
@@ -54,3 +56,19 @@ def _job(one: Affected, cpu_runner: Sequence[str]) -> dict[str, Any]:
         "platform": one.platform,
         "runner": json.dumps(runner_labels(one.platform, cpu_runner)),
     }
+
+
+def engine_jobs(checkout: Checkout, commit: str, cpu_runner: Sequence[str] = CPU_RUNNER) -> list[dict[str, str]]:
+    """A job for each engine that lies at a commit and whose manifest can be read, as many as one matrix holds."""
+    jobs = []
+    for path in sorted(checkout.tree(commit, "engines")):
+        if path.count("/") != 2 or not path.endswith("/manifest.json"):
+            continue
+        try:
+            manifest = Manifest.model_validate_json(checkout.read(commit, path) or b"")
+            platform = str(manifest.facts["platform"])
+        except (ValueError, KeyError):
+            continue  # the drift report names it
+        runner = json.dumps(runner_labels(platform, cpu_runner))
+        jobs.append({"engine": manifest.engine, "spec": manifest.spec_path, "runner": runner})
+    return jobs[:MAX_JOBS]

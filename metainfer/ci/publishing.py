@@ -79,7 +79,8 @@ def say_stopped(forge: Forge, engine: str, input_hash: str, base_branch: str = D
     if preview.status is not Status.BLOCKED or pull is None:
         return preview
     text = f"Stopped: {preview.reason}."
-    if not any(comment.text.strip() == text for comment in pull.comments):
+    # A forge may put a mark of its own behind the text, and its list of pull requests holds no comments.
+    if not any(comment.text.startswith(text) for comment in forge.get(pull.number).comments):
         forge.comment(pull.number, BOT, text)
     return preview
 

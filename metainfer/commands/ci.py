@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from metainfer.commands import ci_reports
 from metainfer.commands.context import Workspace, cache_root
 from metainfer.commands.run import ForgeOption
 from metainfer.console import make_reporter
@@ -35,6 +36,10 @@ class _Jobs(TyperGroup):
 
 
 app = typer.Typer(cls=_Jobs, no_args_is_help=True, help="The run as jobs of a workflow, split by privilege.")
+app.command("spec-report")(ci_reports.spec_report)
+app.command()(ci_reports.post)
+app.command()(ci_reports.nightly)
+app.command("release-plan")(ci_reports.release_plan)
 
 Base = Annotated[str, typer.Option(help="The commit whose specs, knowledge and gates count; 40 hex digits.")]
 SpecOption = Annotated[str, typer.Option("--spec", help="The spec's path from the repository's root.")]
@@ -48,6 +53,7 @@ def plan(
     base: Annotated[str, typer.Option(help="The commit before; 40 zeros are the beginning.")],
     head: Annotated[str, typer.Option(help="The commit after.")],
     spec: Annotated[list[str] | None, typer.Option(help="Only this spec, whatever changed; repeatable.")] = None,
+    specs: Annotated[str, typer.Option(help="The same for several, with spaces or commas between them.")] = "",
     every: Annotated[bool, typer.Option("--all", help="All specs, whatever changed.")] = False,
     behind: Annotated[
         bool, typer.Option("--behind", help="Also engines that are not what the head's inputs make.")
@@ -68,7 +74,9 @@ def plan(
     checkout = _checkout()
     if only_specs:
         require_only_specs(checkout, base, head)
-    change = affected_engines(checkout, base, head, cache_root(), Asked(spec or (), every, behind))
+    change = affected_engines(
+        checkout, base, head, cache_root(), Asked((*(spec or ()), *specs.replace(",", " ").split()), every, behind)
+    )
     jobs = chunks(change, parse_labels(cpu_runner))
     annotate(plan_report.remarks(change))
     add_summary(plan_report.markdown(change))
@@ -170,6 +178,32 @@ def publish(
     )
     _tell(outcome.status, outcome.number, outcome.reason)
     raise typer.Exit(ExitCode.CONFLICT if outcome.status is Status.BLOCKED else ExitCode.OK)
+
+
+@app.command()
+def stack(
+    number: Annotated[int, typer.Argument(help="A pull request that changes specs.")], forge: ForgeOption = None
+) -> None:
+    """Say whether engines may be stacked on a pull request, on which commit. Refused unless a writer labelled it."""
+    from metainfer.ci.actions import set_outputs
+    from metainfer.ci.stacking import stack_on
+    from metainfer.forge.setup import open_forge
+
+    found = stack_on(open_forge(Workspace.find().root, forge), number)
+    set_outputs({"base": found.base, "head": found.head, "branch": found.branch})
+    _say(f"#{number}: engines for {found.head[:12]}, to be merged into {found.branch}")
+
+
+@app.command("ask-generate")
+def ask_generate(
+    number: Annotated[int, typer.Argument(help="A pull request that changes specs.")], forge: ForgeOption = None
+) -> None:
+    """Start generate.yml of the default branch for a pull request; whether it may is decided there."""
+    from metainfer.ci.stacking import ask_for_engines
+    from metainfer.forge.setup import open_forge
+
+    ask_for_engines(open_forge(Workspace.find().root, forge), number)
+    _say(f"#{number}: generate.yml was asked")
 
 
 @app.command()

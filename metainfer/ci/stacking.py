@@ -1,0 +1,102 @@
+"""Engines for a pull request that is not merged yet: stacked on its branch, where somebody who may write asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from metainfer.errors import RefusedError
+from metainfer.forge.protocol import DEFAULT_BASE
+
+if TYPE_CHECKING:
+    from metainfer.forge.github.connect import Connection
+    from metainfer.forge.protocol import Forge
+
+LABEL = "generate"
+WORKFLOW = "generate.yml"
+_WRITERS = frozenset({"admin", "maintain", "write"})
+
+
+class StackRefusedError(RefusedError):
+    """No engine is made for this pull request; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Where engines go. `base`: the commit that the pull request is for; `head`: its newest; `branch`: its own."""
+
+    base: str
+    head: str
+    branch: str
+
+
+def stack_on(forge: Forge, number: int) -> Stack:
+    """The place to stack engines on. Raises StackRefusedError unless the pull request is open, of the same repository,
+    for the default branch, and bears the label, put on by somebody who may write."""
+    connection = _connection(forge)
+    slug = connection.address.slug
+    pull = connection.read(f"reading #{number}", lambda: connection.request("GET", f"/repos/{slug}/pulls/{number}"))
+    head, base = pull.get("head") or {}, pull.get("base") or {}
+    problems = []
+    if pull.get("state") != "open":
+        problems.append(f"it is {'merged' if pull.get('merged') else 'closed'}")
+    if ((head.get("repo") or {}).get("full_name") or "").casefold() != slug.casefold():
+        problems.append("it comes from another repository")
+    if base.get("ref") != DEFAULT_BASE:
+        problems.append(f"it is not for {DEFAULT_BASE}")
+    if LABEL not in {label.get("name") for label in pull.get("labels") or ()}:
+        problems.append(f"it does not bear the label {LABEL}")
+    elif not (who := _labelled_by(connection, number)):
+        problems.append(f"nobody can be told to have put the label {LABEL} on")
+    elif not _may_write(connection, who):
+        problems.append(f"@{who}, who put the label {LABEL} on, may not write to {slug}")
+    if problems:
+        raise StackRefusedError(f"#{number}: {'; '.join(problems)}")
+    return Stack(str(base["sha"]), str(head["sha"]), str(head["ref"]))
+
+
+def ask_for_engines(forge: Forge, number: int) -> None:
+    """Dispatch the default branch's workflow for a pull request. Asked twice, it runs twice and comes to one."""
+    connection = _connection(forge)
+    path = f"/repos/{connection.address.slug}/actions/workflows/{WORKFLOW}/dispatches"
+    body = {"ref": DEFAULT_BASE, "inputs": {"pull": str(number)}}
+    connection.write(
+        f"starting {WORKFLOW} for #{number}",
+        lambda: connection.request("POST", path, body) or True,
+        lambda: True,  # an answer that got lost may have started it; a person sees whether it did, and asks again
+    )
+
+
+def _labelled_by(connection: Connection, number: int) -> str:
+    """Who put the label on last; empty if that is not known."""
+    path = f"/repos/{connection.address.slug}/issues/{number}/events?per_page=100&page="
+    who, page = "", 1
+    while True:
+        here = page
+        events: list[dict[str, Any]] = connection.read(
+            f"reading who labelled #{number}",
+            lambda here=here: connection.request("GET", f"{path}{here}"),  # type: ignore[misc]
+        )
+        for event in events:
+            if event.get("event") == "labeled" and (event.get("label") or {}).get("name") == LABEL:
+                who = str((event.get("actor") or {}).get("login") or "")
+        if len(events) < 100:
+            return who
+        page += 1
+
+
+def _may_write(connection: Connection, login: str) -> bool:
+    """Asked of the API: a name proves nothing, and an App's `[bot]` is nobody's permission."""
+    from urllib.parse import quote
+
+    path = f"/repos/{connection.address.slug}/collaborators/{quote(login, safe='')}/permission"
+    found = connection.find(f"asking what @{login} may do", lambda: connection.request("GET", path))
+    return found is not None and found.get("permission") in _WRITERS
+
+
+def _connection(forge: Forge) -> Connection:
+    from metainfer.forge.github.forge import GitHubForge
+
+    if not isinstance(forge, GitHubForge):
+        raise StackRefusedError("a local forge has no labels that start a workflow; run `metainfer run` on the branch")
+    return forge.connection
