@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from metainfer.scaffold.workflows import TEMPLATES, Source, callers
+from metainfer.errors import InputError
+from metainfer.scaffold.workflows import TEMPLATES, Source, callers, find_source
 
 WORKFLOWS = Path(__file__).parents[2] / ".github/workflows"
 SOURCE = Source("octo/metainfer", "a" * 40, "v1.2.3")
@@ -105,6 +107,26 @@ def test_a_caller_is_named_so_that_its_siblings_find_it(path: str) -> None:
     assert load(FILES[path])["name"] == f"metainfer {name}"
     assert b"@SOURCE@" not in FILES[path]
     assert b"# v1.2.3" in FILES[path]
+
+
+def test_a_tag_is_pinned_by_its_commit_and_shown_beside_it(tmp_path: Path) -> None:
+    folder = tmp_path / "octo/metainfer.git"
+    command = ["git", "-C", str(folder), "-c", "user.name=A", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", "init", "--quiet", "--initial-branch=main", str(folder)], check=True)
+    subprocess.run([*command, "commit", "--quiet", "--allow-empty", "-m", "x"], check=True)
+    subprocess.run([*command, "tag", "-a", "v1", "-m", "v1"], check=True)
+    commit = subprocess.run([*command, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    server = f"file://{tmp_path}"
+    assert find_source("octo/metainfer@v1", server=server) == Source("octo/metainfer", commit, "v1")
+    assert find_source(f"octo/metainfer@{commit}", server=server) == Source("octo/metainfer", commit, commit[:12])
+    with pytest.raises(InputError, match="is a branch"):
+        find_source("octo/metainfer@main", server=server)
+
+
+@pytest.mark.parametrize("given", ["octo/metainfer", "octo@v1", "octo/meta infer@v1", "../x@v1", "o/r@x y", "o/r@-x"])
+def test_what_names_no_place_is_refused(given: str) -> None:
+    with pytest.raises(InputError):
+        find_source(given, server="file:///nowhere")
 
 
 def test_the_templates_travel_with_the_package() -> None:
