@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from metainfer.errors import RefusedError
 from metainfer.forge.protocol import DEFAULT_BASE
+from metainfer.review.event import sibling
 
 if TYPE_CHECKING:
     from metainfer.forge.github.connect import Connection
@@ -58,10 +59,11 @@ def stack_on(forge: Forge, number: int) -> Stack:
 def ask_for_engines(forge: Forge, number: int) -> None:
     """Dispatch the default branch's workflow for a pull request. Asked twice, it runs twice and comes to one."""
     connection = _connection(forge)
-    path = f"/repos/{connection.address.slug}/actions/workflows/{WORKFLOW}/dispatches"
+    workflow = sibling(WORKFLOW)
+    path = f"/repos/{connection.address.slug}/actions/workflows/{workflow}/dispatches"
     body = {"ref": DEFAULT_BASE, "inputs": {"pull": str(number)}}
     connection.write(
-        f"starting {WORKFLOW} for #{number}",
+        f"starting {workflow} for #{number}",
         lambda: connection.request("POST", path, body) or True,
         lambda: True,  # an answer that got lost may have started it; a person sees whether it did, and asks again
     )

@@ -130,7 +130,7 @@ def _judge(opened: GitHubForge, numbers: Sequence[int], group: Group | None, *, 
     for number in numbers:
         try:
             if dry_run:
-                found.append(check_github(opened, number, People(opened.connection)))
+                found.append(check_github(opened, number, People.of(opened.connection)))
             else:
                 found.append(report_github(opened, number, run_url()))
         except (InputError, ConflictError) as error:

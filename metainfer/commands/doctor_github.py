@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,8 +18,6 @@ def examine_github(forge: str | None, checks: Sequence[str]) -> ExitCode:
     from metainfer.forge.github.forge import GitHubForge
     from metainfer.forge.github.settings.examine import examine
 
-    # PyGithub tells every refusal on standard error; here each is a point of the report.
-    logging.getLogger("github").setLevel(logging.ERROR)
     root = Workspace.find().root
     opened = open_forge(root, forge)
     if not isinstance(opened, GitHubForge):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -108,6 +109,8 @@ def _owners(root: Path, everything: Sequence[str], ckb: Sequence[str], *, asking
 def _workflows(root: Path, given: str | None) -> Mapping[str, bytes]:
     if given == "none":
         return {}
+    from metainfer.forge.github.address import PUBLIC_SERVER, SERVER_VARIABLES
     from metainfer.scaffold.workflows import callers, find_source
 
-    return callers(find_source(given))
+    server = next((os.environ[name] for name in SERVER_VARIABLES if os.environ.get(name)), PUBLIC_SERVER)
+    return callers(find_source(given, server=server))

@@ -78,11 +78,11 @@ def report_github(forge: GitHubForge, number: int, target_url: str = "") -> Chec
     """Judge, then say so: status, labels, one comment. Safe to repeat; looks again after it spoke."""
     from metainfer.review.people import People
 
-    checked = check_github(forge, number, People(forge.connection))
+    checked = check_github(forge, number, People.of(forge.connection))
     for _ in range(_ROUNDS):
         _say(forge, checked, target_url)
         # An approval may have come or gone meanwhile, and its own run may have spoken before this one.
-        again = check_github(forge, number, People(forge.connection))
+        again = check_github(forge, number, People.of(forge.connection))
         if (again.head, again.verdict) == (checked.head, checked.verdict):
             break
         checked = again
@@ -94,7 +94,7 @@ def report_group(forge: GitHubForge, number: int, commit: str, target_url: str =
     from metainfer.review.people import People
     from metainfer.review.statuses import Status, Statuses
 
-    checked = check_github(forge, number, People(forge.connection))
+    checked = check_github(forge, number, People.of(forge.connection))
     status = Status(checked.verdict.state, checked.verdict.description, target_url)
     Statuses(forge.connection).put(commit, CONTEXT, status)
     return checked

@@ -141,8 +141,8 @@ def _remarks(reviews: Reviews, head: str, missing: Mapping[str, tuple[str, ...]]
     for team in reviews.unseen_teams:
         if team in owners:
             found.append(
-                f"who is in {team} cannot be read with this token: give it the organisation permission "
-                "“Members: read”, or name people in CODEOWNERS"
+                f"who is in {team} cannot be read with this token: set the secret METAINFER_MEMBERS_TOKEN to one with "
+                "the organisation permission “Members: read”, or name people in CODEOWNERS"
             )
     addresses = sorted(owner for owner in owners if not owner.startswith("@"))
     if addresses and any(name.startswith("@") for approval in reviews.approvals for name in approval.names):

@@ -7,6 +7,7 @@ what the first one was to leave behind.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -52,6 +53,8 @@ class Connection:
         import github
         from github.GithubRetry import GithubRetry
 
+        # It tells every refusal on standard error by itself; here each becomes an error, or an answer.
+        logging.getLogger("github").setLevel(logging.WARNING)
         reads = GithubRetry(
             total=ATTEMPTS,
             backoff_factor=0.01 if self.address.is_local else 0.5,

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 TOKEN_VARIABLES = ("METAINFER_GITHUB_TOKEN", "GITHUB_TOKEN", "GH_TOKEN")
 APP_ID = "METAINFER_APP_ID"
 APP_KEY = "METAINFER_APP_KEY"
-SECRET_VARIABLES = (*TOKEN_VARIABLES, APP_KEY)
+MEMBERS_TOKEN = "METAINFER_MEMBERS_TOKEN"
+"""May read who is in a team of the organisation, and nothing else. The token of a workflow run may not."""
+SECRET_VARIABLES = (*TOKEN_VARIABLES, APP_KEY, MEMBERS_TOKEN)
 """What must never reach a job or a sandbox that runs generated code."""
 
 

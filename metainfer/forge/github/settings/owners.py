@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from metainfer.forge.codeowners import LOCATIONS, parse_codeowners
 from metainfer.forge.github.connect import Connection
+from metainfer.forge.github.credentials import MEMBERS_TOKEN
 from metainfer.forge.github.settings.points import Point, ask, judged, unread
 
 _FOLDERS = ("ckb", "specs", "engines", ".github")
@@ -40,20 +41,30 @@ def examine_owners(connection: Connection, branch: str) -> Iterator[Point]:
 
 
 def _recognisable(connection: Connection, owners: tuple[str, ...]) -> Iterator[Point]:
+    """Whether the check can tell that an approval is one of theirs."""
     for owner in owners:
         if not owner.startswith("@"):
             detail = "an address names no account, so its approval cannot be recognised"
             yield Point(
                 "missing", f"{owner}, owner of ckb/, is an account or team", detail, "write @login in its place"
             )
-        elif "/" in owner:
-            org, _, slug = owner.removeprefix("@").partition("/")
-            team = ask(connection, f"/orgs/{quote(org, safe='')}/teams/{quote(slug, safe='')}")
-            what = f"members of {owner}, owner of ckb/, are known to the check"
-            if team.data is None:
-                yield unread(what, "the organisation permission “Members: read”, for the check's token as for this one")
-            else:
-                yield Point("ok", what)
+    teams = [owner for owner in owners if "/" in owner and owner.startswith("@")]
+    if not teams:
+        return
+    what = f"the check can tell who is in {', '.join(teams)}"
+    root = f"/repos/{connection.address.slug}/actions"
+    lists = [ask(connection, f"{root}/{kind}?per_page=100").data for kind in ("secrets", "organization-secrets")]
+    names = {secret.get("name") for data in lists if data is not None for secret in data.get("secrets") or ()}
+    if MEMBERS_TOKEN in names:
+        yield Point("ok", what)
+    elif None in lists:
+        yield unread(what, f"“Secrets: read” (is there a secret {MEMBERS_TOKEN}?)")
+    else:
+        step = (
+            f"add a secret {MEMBERS_TOKEN}: a token with the organisation permission “Members: read” and no other; "
+            "or name people, not teams, as owners of ckb/"
+        )
+        yield Point("missing", what, "the token of a workflow run may not know that", step)
 
 
 def _read(connection: Connection, branch: str) -> tuple[str | None, str]:
