@@ -30,7 +30,8 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 def read_sources(reference: str, root: Path) -> dict[str, str]:
     """Texts by name, relative to the path that the policy names; empty for other policies.
 
-    `root`: folder that a relative path begins at. InputError for a path without source, or with too much of it.
+    `root`: the repository, which the path begins at and must not leave. InputError for a path without source, or with
+    too much of it.
     """
     if not reference.startswith(PREFIX):
         return {}
@@ -40,7 +41,8 @@ def read_sources(reference: str, root: Path) -> dict[str, str]:
             f"reference {reference}: write the path relative to the repository; it travels in the manifest"
         )
     place = root / named
-    files = [place] if place.is_file() else sorted(_below(place))
+    _require_inside(place, root, reference)
+    files = [place] if place.is_file() and place.suffix in _ENDINGS else sorted(_below(place))
     if not files:
         raise InputError(
             f"reference {reference}: {place.name} is no source file, and no folder with {', '.join(_ENDINGS)}"
@@ -52,16 +54,29 @@ def read_sources(reference: str, root: Path) -> dict[str, str]:
     for file in files:
         name = file.name if file == place else file.relative_to(place).as_posix()
         try:
-            data = read_regular(file)
+            data = read_regular(file, name=f"reference {reference}: {name}")
             found[name] = data.decode("utf-8")
+            name.encode()
         except OSError as error:
             raise InputError(f"reference {reference}: {name}: {error.strerror or error}") from error
-        except UnicodeDecodeError as error:
-            raise InputError(f"reference {reference}: {name}: not UTF-8") from error
+        except UnicodeError as error:
+            raise InputError(f"reference {reference}: {ascii(name)[1:-1]}: not UTF-8") from error
         size += len(data)
         if size > _MAX_BYTES:
             raise InputError(f"reference {reference}: more than {_MAX_BYTES >> 20} MiB of source; name less of it")
     return found
+
+
+def _require_inside(place: Path, root: Path, reference: str) -> None:
+    """InputError for what lies outside of the repository, or hidden in it: a spec must not send keys to a model."""
+    try:
+        inside = place.resolve().relative_to(root.resolve())
+    except (ValueError, OSError, RuntimeError) as error:
+        raise InputError(
+            f"reference {reference}: leads out of the repository; copy what is to be shown into it"
+        ) from error
+    if any(part.startswith(".") for part in inside.parts):
+        raise InputError(f"reference {reference}: is hidden; name source that everybody sees")
 
 
 def sources_digest(sources: Mapping[str, str]) -> str:
