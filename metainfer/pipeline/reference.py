@@ -23,6 +23,7 @@ PREFIX = "source:"
 MAX_CHARACTERS = 12_000
 """Of source in one prompt: some 3,500 tokens."""
 _MAX_FILES, _MAX_BYTES = 200, 4 << 20
+_KNOWLEDGE = "ckb"
 _ENDINGS = (".py", ".cpp", ".cc", ".cu", ".h", ".hpp")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
@@ -42,7 +43,7 @@ def read_sources(reference: str, root: Path) -> dict[str, str]:
         )
     place = root / named
     _require_inside(place, root, reference)
-    files = [place] if place.is_file() and place.suffix in _ENDINGS else sorted(_below(place))
+    files = [place] if place.is_file() and place.suffix in _ENDINGS else sorted(_below(place, root / _KNOWLEDGE))
     if not files:
         raise InputError(
             f"reference {reference}: {place.name} is no source file, and no folder with {', '.join(_ENDINGS)}"
@@ -77,6 +78,8 @@ def _require_inside(place: Path, root: Path, reference: str) -> None:
         ) from error
     if any(part.startswith(".") for part in inside.parts):
         raise InputError(f"reference {reference}: is hidden; name source that everybody sees")
+    if inside.parts[:1] == (_KNOWLEDGE,):
+        raise InputError(f"reference {reference}: holds checks, which no model sees; exemplars: `reference: exemplars`")
 
 
 def sources_digest(sources: Mapping[str, str]) -> str:
@@ -105,11 +108,12 @@ def excerpt(sources: Mapping[str, str], contract: Contract, limit: int = MAX_CHA
     return "\n\n".join(_titled(*pieces[index]) for index in sorted(chosen))
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    """Source files of a folder; hidden ones and what links lead to are left out."""
+def _below(folder: Path, knowledge: Path) -> Iterator[Path]:
+    """Source files of a folder, without hidden ones, what links lead to, and the knowledge base with its checks."""
     for path in folder.rglob("*") if folder.is_dir() else ():
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if path.suffix in _ENDINGS and not hidden and not path.is_symlink() and path.is_file():
+        judges = path.resolve().is_relative_to(knowledge.resolve())
+        if path.suffix in _ENDINGS and not hidden and not judges and not path.is_symlink() and path.is_file():
             yield path
 
 

@@ -110,6 +110,19 @@ def test_a_spec_cannot_send_what_is_no_source_of_the_repository(tmp_path: Path, 
         read_sources(f"source:{path}", root)
 
 
+@pytest.mark.parametrize("path", ["ckb", "ckb/family/rmsnorm", "ckb/family/rmsnorm/check.py", "link", "src/../ckb"])
+def test_no_path_shows_a_check(tmp_path: Path, path: str) -> None:
+    check = tmp_path / "ckb" / "family" / "rmsnorm" / "check.py"
+    check.parent.mkdir(parents=True)
+    check.write_text("def check_it(): ...\n")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "model.py").write_text("x = 1\n")
+    (tmp_path / "link").symlink_to("ckb")
+    with pytest.raises(InputError, match="holds checks"):
+        read_sources(f"source:{path}", tmp_path)
+    assert read_sources("source:.", tmp_path) == {"src/model.py": "x = 1\n"}
+
+
 def test_a_path_without_source_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="reference source:nowhere: nowhere is no source file"):
         read_sources("source:nowhere", tmp_path)
