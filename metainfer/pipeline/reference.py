@@ -123,7 +123,9 @@ def _pieces(name: str, text: str) -> Iterator[str]:
         tree = ast.parse(text) if name.endswith(".py") else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         tree = None
-    definitions = [n for n in tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef)] if tree else []
+    definitions = (
+        [n for n in tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)] if tree else []
+    )
     for node in definitions:
         yield ast.get_source_segment(text, node) or ""
     if not definitions:
