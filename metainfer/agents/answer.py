@@ -180,6 +180,8 @@ def _class_complaints(wanted: ast.ClassDef, given: ast.ClassDef) -> Iterator[str
 
 
 def _parameter_complaints(wanted: _Function, given: _Function, name: str) -> Iterator[str]:
+    if isinstance(wanted, ast.AsyncFunctionDef) != isinstance(given, ast.AsyncFunctionDef):
+        yield f"{name} must be {'async' if isinstance(wanted, ast.AsyncFunctionDef) else 'a plain function, not async'}"
     if _parameters(wanted) != _parameters(given):
         yield f"{name} must take ({', '.join(_parameters(wanted))}), not ({', '.join(_parameters(given))})"
 

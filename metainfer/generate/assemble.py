@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from metainfer.generate.folding import FactValue, fold, parse
 
 ENGINE_LINE_LENGTH = 120
 
+_Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 
@@ -59,23 +60,29 @@ def assemble_module(slot: ModuleSlot, sources: Sequence[UnitSource], facts: Mapp
 def _check_definitions(module: cst.Module, source: UnitSource, owners: dict[str, str]) -> None:
     """Each exemplar defines its units, no other public name, and nothing that another file of the module defines."""
     tree = ast.parse(module.code)
-    defined = [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    defined = [node.name for node in tree.body if isinstance(node, _Definition)]
     if missing := [unit for unit in source.units if unit not in defined]:
         raise AssemblyError(f"{source.path}: does not define {', '.join(missing)}")
     for node in tree.body:
-        names = [node.name] if isinstance(node, ast.ClassDef | ast.FunctionDef) else _assigned(node)
-        for name in names:
+        for name in dict.fromkeys(_bound(node)):
             public = not name.startswith("_") and not name.isupper()
             if public and name not in source.units and name in defined:
                 raise AssemblyError(f"{source.path}:{node.lineno}: {name} is public but not one of its units")
-            if name in owners:
+            again = isinstance(node, ast.AugAssign | ast.For | ast.With) and owners.get(name) == source.path
+            if name in owners and not again:
                 raise AssemblyError(f"{source.path}:{node.lineno}: {name} is defined in {owners[name]} too")
             owners[name] = source.path
 
 
-def _assigned(node: ast.stmt) -> list[str]:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return [target.id for target in targets if isinstance(target, ast.Name)]
+def _bound(node: ast.AST) -> Iterator[str]:
+    """What a statement at the top of a module binds, imports aside: they are joined, not repeated."""
+    if isinstance(node, _Definition):
+        yield node.name
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif not isinstance(node, ast.Lambda | ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp):
+        for child in ast.iter_child_nodes(node):
+            yield from _bound(child)
 
 
 def _split(module: cst.Module) -> tuple[str, list[_Statement], list[_Statement]]:

@@ -18,12 +18,19 @@ if TYPE_CHECKING:
 
 _IMPORTS = {
     "Any": "from typing import Any",
+    "AsyncIterator": "from collections.abc import AsyncIterator",
+    "Awaitable": "from collections.abc import Awaitable",
     "Callable": "from collections.abc import Callable",
     "FastAPI": "from fastapi import FastAPI",
+    "Generator": "from collections.abc import Generator",
     "Iterable": "from collections.abc import Iterable",
     "Iterator": "from collections.abc import Iterator",
+    "Literal": "from typing import Literal",
     "Mapping": "from collections.abc import Mapping",
+    "NamedTuple": "from typing import NamedTuple",
     "Path": "from pathlib import Path",
+    "Protocol": "from typing import Protocol",
+    "Self": "from typing import Self",
     "Tensor": "from torch import Tensor",
     "collections": "import collections.abc",
     "config": "from . import config",
@@ -31,7 +38,9 @@ _IMPORTS = {
     "dataclass": "from dataclasses import dataclass",
     "deque": "from collections import deque",
     "enum": "import enum",
+    "contextlib": "import contextlib",
     "field": "from dataclasses import field",
+    "functools": "import functools",
     "math": "import math",
     "np": "import numpy as np",
     "torch": "import torch",
@@ -43,7 +52,7 @@ def stub_file(contract: Contract) -> str:
     """A file that defines the contract's units by their signatures. AssemblyError names what one leaves open."""
     refusing = ast.fix_missing_locations(_Refuse().visit(_signatures(contract)))
     lines = [
-        f'"""{contract.title}: not written yet."""',
+        ast.unparse(ast.Module([ast.Expr(ast.Constant(f"{contract.title}: not written yet."))], [])),
         "",
         *signature_imports(contract),
         "",
@@ -76,17 +85,37 @@ def _signatures(contract: Contract) -> ast.Module:
 
 def _foreign_names(contract: Contract) -> set[str]:
     """What the signatures use and do not define."""
-    used = {n.id for n in ast.walk(_signatures(contract)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    foreign = used - {unit.name for unit in contract.units} - set(dir(builtins))
+    nodes = list(ast.walk(_signatures(contract)))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    used = {name.id for name in names if isinstance(name.ctx, ast.Load)}
+    own = {name.id for name in names if not isinstance(name.ctx, ast.Load)}
+    own |= {node.name for node in nodes if isinstance(node, _Definition)}
+    own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    foreign = used - own - {unit.name for unit in contract.units} - set(dir(builtins))
     if unknown := sorted(name for name in foreign if name not in UNIT_MODULES and name not in _IMPORTS):
         raise AssemblyError(f"{contract.id}: its signatures mention {', '.join(unknown)}: no unit and nothing known")
     return foreign
+
+
+_Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class _Refuse(ast.NodeTransformer):
     """Gives each function that has no body one that raises."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        if all(isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant) for s in node.body):
-            node.body = ast.parse(f"raise NotImplementedError('{node.name} is not written yet')").body
+        self._refuse(node)
         return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AsyncFunctionDef:
+        self._refuse(node)
+        return node
+
+    def _refuse(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        if all(map(_does_nothing, node.body)):
+            node.body = ast.parse(f"raise NotImplementedError('{node.name} is not written yet')").body
+
+
+def _does_nothing(statement: ast.stmt) -> bool:
+    is_constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return is_constant or isinstance(statement, ast.Pass)

@@ -72,7 +72,7 @@ def _unit_at(manifest: Manifest, file: Path, text: str, module: str, line: int) 
         body = ast.parse(text).body
     except (SyntaxError, ValueError) as error:
         raise InputError(f"{file}: not Python ({error}); `metainfer verify` says what else differs") from error
-    definitions = [node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    definitions = [node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)]
     origins = {unit.origin for unit in units.values()}
     for node in definitions:
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])

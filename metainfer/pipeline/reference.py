@@ -23,6 +23,7 @@ PREFIX = "source:"
 MAX_CHARACTERS = 12_000
 """Of source in one prompt: some 3,500 tokens."""
 _MAX_FILES, _MAX_BYTES = 200, 4 << 20
+_KNOWLEDGE = "ckb"
 _ENDINGS = (".py", ".cpp", ".cc", ".cu", ".h", ".hpp")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
@@ -30,7 +31,8 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 def read_sources(reference: str, root: Path) -> dict[str, str]:
     """Texts by name, relative to the path that the policy names; empty for other policies.
 
-    `root`: folder that a relative path begins at. InputError for a path without source, or with too much of it.
+    `root`: the repository, which the path begins at and must not leave. InputError for a path without source, or with
+    too much of it.
     """
     if not reference.startswith(PREFIX):
         return {}
@@ -40,7 +42,8 @@ def read_sources(reference: str, root: Path) -> dict[str, str]:
             f"reference {reference}: write the path relative to the repository; it travels in the manifest"
         )
     place = root / named
-    files = [place] if place.is_file() else sorted(_below(place))
+    _require_inside(place, root, reference)
+    files = [place] if place.is_file() and place.suffix in _ENDINGS else sorted(_below(place, root / _KNOWLEDGE))
     if not files:
         raise InputError(
             f"reference {reference}: {place.name} is no source file, and no folder with {', '.join(_ENDINGS)}"
@@ -52,16 +55,31 @@ def read_sources(reference: str, root: Path) -> dict[str, str]:
     for file in files:
         name = file.name if file == place else file.relative_to(place).as_posix()
         try:
-            data = read_regular(file)
+            data = read_regular(file, name=f"reference {reference}: {name}")
             found[name] = data.decode("utf-8")
+            name.encode()
         except OSError as error:
             raise InputError(f"reference {reference}: {name}: {error.strerror or error}") from error
-        except UnicodeDecodeError as error:
-            raise InputError(f"reference {reference}: {name}: not UTF-8") from error
+        except UnicodeError as error:
+            raise InputError(f"reference {reference}: {ascii(name)[1:-1]}: not UTF-8") from error
         size += len(data)
         if size > _MAX_BYTES:
             raise InputError(f"reference {reference}: more than {_MAX_BYTES >> 20} MiB of source; name less of it")
     return found
+
+
+def _require_inside(place: Path, root: Path, reference: str) -> None:
+    """InputError for what lies outside of the repository, or hidden in it: a spec must not send keys to a model."""
+    try:
+        inside = place.resolve().relative_to(root.resolve())
+    except (ValueError, OSError, RuntimeError) as error:
+        raise InputError(
+            f"reference {reference}: leads out of the repository; copy what is to be shown into it"
+        ) from error
+    if any(part.startswith(".") for part in inside.parts):
+        raise InputError(f"reference {reference}: is hidden; name source that everybody sees")
+    if inside.parts[:1] == (_KNOWLEDGE,):
+        raise InputError(f"reference {reference}: holds checks, which no model sees; exemplars: `reference: exemplars`")
 
 
 def sources_digest(sources: Mapping[str, str]) -> str:
@@ -90,11 +108,12 @@ def excerpt(sources: Mapping[str, str], contract: Contract, limit: int = MAX_CHA
     return "\n\n".join(_titled(*pieces[index]) for index in sorted(chosen))
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    """Source files of a folder; hidden ones and what links lead to are left out."""
+def _below(folder: Path, knowledge: Path) -> Iterator[Path]:
+    """Source files of a folder, without hidden ones, what links lead to, and the knowledge base with its checks."""
     for path in folder.rglob("*") if folder.is_dir() else ():
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if path.suffix in _ENDINGS and not hidden and not path.is_symlink() and path.is_file():
+        judges = path.resolve().is_relative_to(knowledge.resolve())
+        if path.suffix in _ENDINGS and not hidden and not judges and not path.is_symlink() and path.is_file():
             yield path
 
 
@@ -104,7 +123,9 @@ def _pieces(name: str, text: str) -> Iterator[str]:
         tree = ast.parse(text) if name.endswith(".py") else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         tree = None
-    definitions = [n for n in tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef)] if tree else []
+    definitions = (
+        [n for n in tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)] if tree else []
+    )
     for node in definitions:
         yield ast.get_source_segment(text, node) or ""
     if not definitions:

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from metainfer.agents.answer import check_file
 from metainfer.ckb.audit import audit, unproven
+from metainfer.ckb.models import UnitInterface
 from metainfer.ckb.mutants import default_deployments
 from metainfer.ckb.routing import NotCoveredError
 from metainfer.ckb.store import KnowledgeBase
@@ -102,6 +104,42 @@ def test_a_stub_refuses_every_call(whole: EngineInputs) -> None:
         for node in ast.walk(ast.parse(stub_file(contract) if contract.units else "")):
             if isinstance(node, ast.FunctionDef):
                 assert ast.unparse(node.body[-1]).startswith("raise NotImplementedError("), contract.id
+
+
+ODD = {
+    "async": "async def f(x: int) -> AsyncIterator[int]: ...",
+    "generator": "def f(x: int) -> Iterator[int]: ...",
+    "parameters": "def f(a: int, /, b: float = math.pi, *args: int, c: Tensor | None = None, **kw: Any) -> None: ...",
+    "defaults of its own": "def f(x: list[int] = [i for i in range(3)], y: int = (lambda q: q)(1)) -> None: ...",
+    "no dots": 'def f() -> None:\n    """Does it."""\n    pass',
+    "class": "class f:\n    a: int = 1\n    b = a\n    def __init__(self, x: int = a) -> None: ...\n"
+    "    async def go(self) -> Self: ...\n    @property\n    def p(self) -> int: ...\n"
+    "    @staticmethod\n    def s() -> int: ...\n    class Inner:\n        def g(self) -> 'f': ...",
+    "enum": "class f(enum.Enum):\n    A = 1\n    B = A",
+    "tuple": "class f(NamedTuple):\n    x: int",
+}
+
+
+@pytest.mark.parametrize("signature", ODD.values(), ids=ODD)
+def test_a_stub_of_an_odd_signature_has_its_form_and_refuses(whole: EngineInputs, signature: str) -> None:
+    unit = UnitInterface(name="f", signature=signature)
+    title = 'Says "so" \\ and """so"""'
+    contract = whole.routing.contracts[0].model_copy(update={"units": [unit], "title": title})
+    text = stub_file(contract)
+    assert check_file(text, [unit]) == []
+    namespace: dict[str, Any] = {}
+    exec(text, namespace)
+    assert title in namespace["__doc__"]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert ast.unparse(node.body[-1]).startswith("raise NotImplementedError("), text
+
+
+def test_an_asynchronous_unit_has_to_be_one() -> None:
+    unit = UnitInterface(name="f", signature="async def f() -> None: ...")
+    assert check_file("def f() -> None:\n    pass\n", [unit]) == ["f must be async"]
+    plain = UnitInterface(name="f", signature="def f() -> None: ...")
+    assert check_file("async def f() -> None:\n    pass\n", [plain]) == ["f must be a plain function, not async"]
 
 
 def test_what_is_missing_is_written_first_and_after_what_it_needs(whole: EngineInputs) -> None:

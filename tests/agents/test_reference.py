@@ -90,6 +90,39 @@ def test_a_path_of_this_machine_is_refused(tmp_path: Path) -> None:
         read_sources(f"source:{tmp_path}", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("../keys", "leads out"), ("../keys/id.py", "leads out"), ("src/../../keys", "leads out"), ("out", "leads out"),
+     ("out/id.py", "leads out"), ("src/link.py", "leads out"), ("loop", "leads out"), (".git", "is hidden"),
+     ("src/.env.py", "is hidden"), ("token.txt", "no source file"), ("odd", r"\\udcff\.py: not UTF-8")],
+)  # fmt: skip
+def test_a_spec_cannot_send_what_is_no_source_of_the_repository(tmp_path: Path, path: str, words: str) -> None:
+    keys, root = tmp_path / "keys", tmp_path / "repository"
+    for folder in (keys, root / ".git", root / "src", root / "odd"):
+        folder.mkdir(parents=True)
+    for file in (keys / "id.py", root / ".git" / "hook.py", root / "src" / ".env.py", root / "token.txt"):
+        file.write_text("KEY = 1\n")
+    (root / "out").symlink_to(keys)
+    (root / "src" / "link.py").symlink_to(keys / "id.py")
+    (root / "loop").symlink_to("loop")
+    Path(os.fsdecode(os.fsencode(root / "odd") + b"/\xff.py")).write_text("x = 1\n")
+    with pytest.raises(InputError, match=words):
+        read_sources(f"source:{path}", root)
+
+
+@pytest.mark.parametrize("path", ["ckb", "ckb/family/rmsnorm", "ckb/family/rmsnorm/check.py", "link", "src/../ckb"])
+def test_no_path_shows_a_check(tmp_path: Path, path: str) -> None:
+    check = tmp_path / "ckb" / "family" / "rmsnorm" / "check.py"
+    check.parent.mkdir(parents=True)
+    check.write_text("def check_it(): ...\n")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "model.py").write_text("x = 1\n")
+    (tmp_path / "link").symlink_to("ckb")
+    with pytest.raises(InputError, match="holds checks"):
+        read_sources(f"source:{path}", tmp_path)
+    assert read_sources("source:.", tmp_path) == {"src/model.py": "x = 1\n"}
+
+
 def test_a_path_without_source_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="reference source:nowhere: nowhere is no source file"):
         read_sources("source:nowhere", tmp_path)

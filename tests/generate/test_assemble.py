@@ -80,6 +80,30 @@ def test_two_files_of_a_module_may_not_define_one_name() -> None:
         assemble_module(LAYERS, [one, two], {})
 
 
+@pytest.mark.parametrize(
+    "binding",
+    ["async def Linear() -> None:\n    pass", "Linear, _x = 1, 2", "for Linear in (1, 2):\n    pass",
+     "if RMSNorm:\n    Linear = 1", "if RMSNorm:\n    class Linear:\n        pass", "_y = (Linear := 1)",
+     "with open('x') as Linear:\n    pass", "Linear += 1"],
+)  # fmt: skip
+def test_no_file_binds_the_unit_of_another_by_a_side_way(binding: str) -> None:
+    one = source("class Linear:\n    pass\n", "Linear", path="one.py")
+    two = source(f"class RMSNorm:\n    pass\n\n\n{binding}\n", "RMSNorm", path="two.py")
+    with pytest.raises(AssemblyError, match=r"two\.py:\d+: Linear is "):
+        assemble_module(LAYERS, [one, two], {})
+
+
+def test_a_loop_may_use_its_names_again() -> None:
+    loops = "_total = 0\nfor _i in (1, 2):\n    _total += _i\nfor _i in (1, 2):\n    _total += _i\n"
+    text = assemble_module(LAYERS, [source(f"{loops}\n\nclass RMSNorm:\n    pass\n", "RMSNorm")], {})
+    assert text.count("for _i in") == 2
+
+
+def test_an_asynchronous_unit_is_a_unit() -> None:
+    text = assemble_module(LAYERS, [source("async def RMSNorm() -> None:\n    pass\n", "RMSNorm")], {})
+    assert "async def RMSNorm" in text
+
+
 def test_a_module_may_not_import_from_one_below_it() -> None:
     check_import_order({"b": "from .a import X\n", "a": "def f():\n    from .b import Y\n"}, ["a", "b"])
     with pytest.raises(AssemblyError, match=r"a\.py imports from b\.py"):
