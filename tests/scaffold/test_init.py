@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -245,3 +246,42 @@ def test_a_url_cannot_hold_credentials_options_or_programs(url: str, repo: Path)
     assert done.returncode == ExitCode.BAD_INPUT
     assert "secret" not in done.stderr
     assert os.listdir(repo) == [".git"]
+
+
+def at_a_terminal(answers: list[str], folder: Path, *arguments: str) -> str:
+    """Run it at a pseudo-terminal, answer its questions in turn, and return what the screen showed."""
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "metainfer", "init", str(folder), *arguments]
+    with subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, close_fds=True):
+        os.close(follower)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(leader, 4096)
+            except OSError:  # the other end is closed
+                break
+            shown += piece
+            if piece.rstrip().endswith((b"[y/N]:", b"address)?:")):
+                os.write(leader, answers.pop(0).encode() + b"\n")
+    os.close(leader)
+    return shown.decode()
+
+
+def test_at_a_terminal_it_asks_and_a_no_writes_nothing(repo: Path) -> None:
+    shown = at_a_terminal(["n"], repo, "--owner", "@org/team", "--workflows", "none", "--ckb", "start")
+    assert "Write this? [y/N]:" in shown
+    assert "nothing was written" in shown
+    assert snapshot(repo) == {}
+
+
+def test_at_a_terminal_a_yes_writes(repo: Path) -> None:
+    shown = at_a_terminal(["y", "y"], repo, "--owner", "@org/team", "--workflows", "none")
+    assert "Copy the knowledge base that ships with metainfer?" in shown
+    assert "is ready" in shown
+    assert (repo / "ckb/family/rmsnorm/contract.yaml").is_file()
+
+
+def test_at_a_terminal_it_asks_who_owns_what_nobody_does(repo: Path) -> None:
+    shown = at_a_terminal(["@me", "n"], repo, "--ckb", "none", "--workflows", "none")
+    assert "Who owns what is unowned so far" in shown
+    assert "/ckb/          @me" in shown
