@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from metainfer.commands.context import Workspace, cache_root
 from metainfer.commands.run import SpecPath, agent_access
-from metainfer.console import make_reporter
+from metainfer.console import make_reporter, printable
+
+if TYPE_CHECKING:
+    from metainfer.generate.inputs import EngineInputs
+    from metainfer.spec.models import Generation
 
 
 def evaluate(
@@ -23,8 +27,8 @@ def evaluate(
     contract: Annotated[list[str] | None, typer.Option(help="Only this contract; repeatable.")] = None,
     max_tokens: Annotated[int, typer.Option(help="Length of one answer.")] = 2048,
     temperature: Annotated[float, typer.Option(min=0, max=2)] = 0.7,
-    max_wall: Annotated[float | None, typer.Option(help="Seconds after which no further call begins.")] = None,
-    budget_tokens: Annotated[int | None, typer.Option(help="Tokens of all calls, prompts included.")] = None,
+    max_wall: Annotated[float | None, typer.Option(min=0, help="Seconds after which no further call begins.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of all calls, prompts included.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="Calls at once.")] = 2,
     price: Annotated[str | None, typer.Option(help="US dollars per million tokens, INPUT,OUTPUT.")] = None,
     ckb: Annotated[Path, typer.Option(help="The knowledge base to use.")] = Path("ckb"),
@@ -36,12 +40,13 @@ def evaluate(
     from metainfer.pipeline.eval_report import render
     from metainfer.pipeline.evaluate import EvalPlan
     from metainfer.pipeline.evaluate import evaluate as run_evaluation
-    from metainfer.pipeline.prepare import prepare
+    from metainfer.pipeline.prepare import changed_generation, prepare
     from metainfer.sandbox.sandbox import Sandbox
     from metainfer.spec.models import Generation
 
     workspace = Workspace.find()
-    settings = Generation.model_validate(
+    settings = changed_generation(
+        Generation(),
         {
             "backend": "agents",
             "model": model,
@@ -50,7 +55,7 @@ def evaluate(
             "temperature": temperature,
             "max_tokens": max_tokens,
             "contracts": contract or [],
-        }
+        },
     )
     with make_reporter(as_json=False) as reporter:
         asked = {"backend": "agents", "model": model, "reference": reference}
@@ -59,7 +64,7 @@ def evaluate(
             settings,
             k,
             Limits(wall_s=max_wall, tokens=budget_tokens),
-            workspace.state / "eval" / re.sub(r"[^\w.-]+", "_", f"{model}-{reference}-{prepared.spec.name}"),
+            workspace.state / "eval" / _folder_name(prepared.inputs, settings),
         )
         report = run_evaluation(
             prepared.inputs,
@@ -68,9 +73,19 @@ def evaluate(
             sandbox=Sandbox(),
             progress=reporter,
         )
-    typer.echo(render(report))
+    typer.echo(printable(render(report)))
     if out:
         write_atomic(out, pretty_json(report.model_dump(mode="json")))
+
+
+def _folder_name(inputs: EngineInputs, settings: Generation) -> str:
+    """Of what one evaluation leaves behind; another one, whose calls are no part of its figures, has another."""
+    from metainfer.files import canonical_json, sha256_bytes
+    from metainfer.pipeline.agents import agent_settings
+
+    asked = agent_settings(settings, inputs.sources) | {"inputs": inputs.input_hash}
+    told = f"{settings.model}-{settings.reference}-{inputs.name}"
+    return f"{re.sub(r'[^A-Za-z0-9.-]+', '_', told)[:100]}-{sha256_bytes(canonical_json(asked))[:12]}"
 
 
 def scores(

@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from metainfer.errors import InputError
+from metainfer.forge.markdown import inline
 
 
 class Sample(BaseModel):
@@ -24,6 +25,8 @@ class Sample(BaseModel):
     tokens: int
     finding: str = ""
     """The first thing that was found in the last answer."""
+    cut: bool = False
+    """A limit ended it after an answer that did not hold: with all its repairs it might have held."""
 
 
 class Score(BaseModel):
@@ -33,13 +36,19 @@ class Score(BaseModel):
 
     contract: str
     units: list[str]
-    samples: int
-    passed_first: int
+    samples: int = Field(ge=0)
+    passed_first: int = Field(ge=0)
     """Samples whose first answer held."""
-    passed: int
+    passed: int = Field(ge=0)
     """Samples that held, repairs included."""
-    tokens: int
+    tokens: int = Field(ge=0)
     finding: str
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Score:
+        if not self.passed_first <= self.passed <= self.samples:
+            raise ValueError(f"{self.contract}: more samples held than were made")
+        return self
 
     def pass_at(self, k: int) -> float | None:
         """Chance that one of k samples holds: 1 - C(n-c, k) / C(n, k) (arXiv:2107.03374). None for fewer samples."""
@@ -55,18 +64,27 @@ class EvalReport(BaseModel):
 
     model: str
     reference: str
-    k: int
-    rounds: int
-    temperature: float
+    k: int = Field(ge=1)
+    rounds: int = Field(ge=0)
+    temperature: float = Field(ge=0, allow_inf_nan=False)
     prompts: int
     scores: list[Score]
     unfinished: list[str]
     """Contracts of which not all samples were made before the limit."""
-    tokens: int
-    cost_usd: float
-    wall_s: float
+    tokens: int = Field(ge=0)
+    """Of all answers that were judged, also of those that were paid for earlier, prompts included."""
+    cost_usd: float = Field(ge=0, allow_inf_nan=False)
+    """Of the same."""
+    wall_s: float = Field(ge=0, allow_inf_nan=False)
     stopped: str = ""
     """Why it ended early."""
+
+    @model_validator(mode="after")
+    def _once_each(self) -> EvalReport:
+        names = [score.contract for score in self.scores]
+        if len(set(names)) < len(names):
+            raise ValueError("a contract has two scores")
+        return self
 
 
 def render(report: EvalReport) -> str:
@@ -104,9 +122,9 @@ def side_by_side(reports: Sequence[EvalReport]) -> str:
     """A Markdown table: a row per contract, and per report `pass@1 / pass@k` of the samples that were made."""
     contracts = _contracts(reports)
     lines = [
-        "| contract | " + " | ".join(map(_title, reports)) + " |",
+        "| contract | " + " | ".join(inline(_title(report)) for report in reports) + " |",
         "|---|" + "---|" * len(reports),
-        *(f"| {name} | " + " | ".join(_cell(report, name) for report in reports) + " |" for name in contracts),
+        *(f"| {inline(name)} | " + " | ".join(_cell(report, name) for report in reports) + " |" for name in contracts),
         "| *held at least once* | " + " | ".join(map(_solved, reports)) + " |",
         "| *tokens* | " + " | ".join(f"{report.tokens:,}" for report in reports) + " |",
         "| *US dollars* | " + " | ".join(f"{report.cost_usd:g}" for report in reports) + " |",

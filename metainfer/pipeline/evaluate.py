@@ -17,12 +17,13 @@ from metainfer.agents.messages import ChatRequest, Message
 from metainfer.agents.probe import probe
 from metainfer.agents.replies import ReplyStore
 from metainfer.agents.transcript import Transcript
-from metainfer.pipeline.agents import AgentAccess, brief_of
+from metainfer.pipeline.agents import AgentAccess, brief_of, require_contracts
 from metainfer.pipeline.eval_report import EvalReport, Sample, Score
 from metainfer.pipeline.unit_judge import UnitJudge, contracts_to_write
 from metainfer.spec.models import Generation
 
 if TYPE_CHECKING:
+    from metainfer.ckb.models import Contract
     from metainfer.generate.inputs import EngineInputs
     from metainfer.progress import Progress
     from metainfer.sandbox import Sandbox
@@ -43,14 +44,15 @@ def evaluate(
     inputs: EngineInputs, plan: EvalPlan, access: AgentAccess, *, sandbox: Sandbox, progress: Progress
 ) -> EvalReport:
     """Ask for k samples of every contract, judge each, and report what was done when the limit came."""
+    require_contracts(inputs, plan.settings)
     access = access.priced_for(plan.settings.model or "")
     ledger = Ledger(plan.folder / "ledger.jsonl", plan.limits, price=access.price)
     kernels = plan.folder / "kernels"
     kernels.mkdir(parents=True, exist_ok=True)
     judge = UnitJudge(inputs, sandbox, kernels)
-    samples, stopped = asyncio.run(_all_samples(inputs, plan, access, ledger, judge, progress))
-    contracts = contracts_to_write(inputs, plan.settings.contracts)
-    spent = ledger.spent()
+    contracts, lone = _judged_alone(inputs, contracts_to_write(inputs, plan.settings.contracts))
+    spent: list[_Talk] = []
+    samples, stopped = asyncio.run(_all_samples(inputs, plan, access, ledger, judge, progress, contracts, spent))
     return EvalReport(
         model=plan.settings.model or "",
         reference=plan.settings.reference,
@@ -59,16 +61,24 @@ def evaluate(
         temperature=plan.settings.temperature,
         prompts=_prompt_version(),
         scores=[_score(inputs, name, [s for s in samples if s.contract == name]) for name in contracts],
-        unfinished=[name for name in contracts if sum(s.contract == name for s in samples) < plan.k],
-        tokens=spent.tokens,
-        cost_usd=round(spent.usd, 6),
+        unfinished=[name for name in contracts if sum(s.contract == name and not s.cut for s in samples) < plan.k]
+        + list(lone),
+        tokens=sum(talk.tokens for talk in spent),
+        cost_usd=round(sum(talk.usd for talk in spent), 6),
         wall_s=round(ledger.wall_s, 1),
-        stopped=stopped,
+        stopped="; ".join(filter(None, [stopped, *lone.values()])),
     )
 
 
 async def _all_samples(
-    inputs: EngineInputs, plan: EvalPlan, access: AgentAccess, ledger: Ledger, judge: UnitJudge, progress: Progress
+    inputs: EngineInputs,
+    plan: EvalPlan,
+    access: AgentAccess,
+    ledger: Ledger,
+    judge: UnitJudge,
+    progress: Progress,
+    contracts: Sequence[str],
+    spent: list[_Talk],
 ) -> tuple[list[Sample], str]:
     """Every sample that was made, sample by sample over all contracts, so that a limit cuts all of them alike."""
     settings = plan.settings
@@ -83,26 +93,25 @@ async def _all_samples(
     stopped: list[str] = []
 
     async def one(contract: str, number: int) -> None:
-        brief = brief_of(inputs, contract, settings)
+        talk = _Talk(contract, number)
+        why = ""
         try:
-            sample = await _sample(brief, client, settings, judge, number)
-        except BudgetError as error:
-            stopped.append(str(error))
-            return
+            await _hold(talk, brief_of(inputs, contract, settings), client, settings, judge)
         except AnswerError as error:
-            sample = Sample(
-                contract=contract, sample=number, passed_at=None, rounds=0, tokens=0, finding=str(error)[:300]
-            )
-        except EndpointError as error:
-            stopped.append(str(error))  # what was measured until now stays measured
+            talk.finding = str(error)
+        except (BudgetError, EndpointError) as error:
+            why = str(error)  # what was measured until now stays measured
+            stopped.append(why)
+        spent.append(talk)
+        if why and not talk.answers:
             return
-        done.append(sample)
-        verdict = "holds" if sample.passed_at is not None else f"does not hold: {sample.finding[:120]}"
+        # One that was cut off after an answer that failed counts as failed: else only those that hold would be left.
+        done.append(talk.sample(cut=bool(why)))
+        verdict = "holds" if talk.passed_at is not None else f"does not hold: {talk.finding[:120]}"
         progress.note(f"{contract} #{number}: {verdict}")
 
     async with client:
         await probe(client, settings.model or "", tools=settings.tools, schema=False)
-        contracts = contracts_to_write(inputs, settings.contracts)
         places = asyncio.Semaphore(max(2, access.concurrency))
 
         async def in_turn(contract: str, number: int) -> None:
@@ -114,37 +123,72 @@ async def _all_samples(
     return done, stopped[0] if stopped else ""
 
 
-async def _sample(brief: Brief, client: ChatClient, settings: Generation, judge: UnitJudge, number: int) -> Sample:
-    """One conversation, first answer and repairs, all with temperature."""
+@dataclass
+class _Talk:
+    """One conversation: first answer and repairs."""
+
+    contract: str
+    number: int
+    answers: int = 0
+    tokens: int = 0
+    usd: float = 0.0
+    passed_at: int | None = None
+    finding: str = ""
+
+    def sample(self, *, cut: bool) -> Sample:
+        return Sample(
+            contract=self.contract,
+            sample=self.number,
+            passed_at=self.passed_at,
+            rounds=max(self.answers - 1, 0),
+            tokens=self.tokens,
+            finding=self.finding[:300],
+            cut=cut,
+        )
+
+
+async def _hold(talk: _Talk, brief: Brief, client: ChatClient, settings: Generation, judge: UnitJudge) -> None:
+    """Hold one conversation, all of it with temperature, and note in `talk` what comes of it."""
     opening = implementer_prompt(brief)
     messages: tuple[Message, ...] = opening
-    tokens, findings = 0, [""]
     for round_ in range(settings.rounds + 1):
         request = ChatRequest(
             model=settings.model or "",
             messages=messages,
             max_tokens=settings.max_tokens,
             temperature=settings.temperature,
-            seed=number,
-            sample=number,
+            seed=talk.number,
+            sample=talk.number,
             tools=(WRITE_FILE,) if settings.tools else (),
         )
         reply = await client.ask(request, Purpose(role="implementer", subject=brief.contract.id, round=round_))
-        tokens += reply.usage.total
+        talk.answers += 1
+        talk.tokens += reply.usage.total
+        talk.usd += client.ledger.price.of(reply.usage.prompt_tokens, reply.usage.completion_tokens)
         answer = read_answer(reply, brief.contract.units)
         findings = list(answer.complaints or await judge(brief, answer.code))
         if not findings:
-            return Sample(contract=brief.contract.id, sample=number, passed_at=round_, rounds=round_, tokens=tokens)
+            talk.passed_at, talk.finding = round_, ""
+            return
+        talk.finding = findings[0]
         spoken = Message(role="assistant", content=said(reply))
         messages = (*opening, spoken, feedback_prompt(brief, bounded(findings)))
-    return Sample(
-        contract=brief.contract.id,
-        sample=number,
-        passed_at=None,
-        rounds=settings.rounds,
-        tokens=tokens,
-        finding=findings[0][:300],
-    )
+
+
+def _judged_alone(inputs: EngineInputs, contracts: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Contracts that can be judged by themselves; and of the others why they cannot, for nothing could hold there."""
+    lone: dict[str, str] = {}
+    for contract in inputs.routing.contracts:
+        missing = sorted(name for name in _needed(inputs, contract) if inputs.routing.lacks_exemplar(name))
+        if contract.id in contracts and missing:
+            lone[contract.id] = f"{contract.id} needs {', '.join(missing)}, which nobody has written yet"
+    return [name for name in contracts if name not in lone], lone
+
+
+def _needed(inputs: EngineInputs, contract: Contract) -> set[str]:
+    """Ids of all that a contract requires, and of what that requires."""
+    direct = [other for other in inputs.routing.contracts if other.id in contract.requires]
+    return {other.id for other in direct}.union(*(_needed(inputs, other) for other in direct))
 
 
 def _score(inputs: EngineInputs, contract: str, samples: Sequence[Sample]) -> Score:

@@ -58,7 +58,7 @@ def prepare(
     """
     spec = load_named_spec(spec_path)
     if generation:
-        spec = spec.model_copy(update={"generation": _changed(spec.generation, generation)})
+        spec = spec.model_copy(update={"generation": changed_generation(spec.generation, generation)})
     refuse_machine()
     refuse_unserved(spec)
     knowledge = KnowledgeBase.load(ckb_root)
@@ -99,7 +99,7 @@ def asking(prepared: Prepared) -> Prepared:
     return replace(prepared, inputs=replace(inputs, agent=agent_settings(generation, inputs.sources)))
 
 
-def _changed(generation: Generation, changes: Mapping[str, Any]) -> Generation:
+def changed_generation(generation: Generation, changes: Mapping[str, Any]) -> Generation:
     """InputError, in the words of the spec's own rules, for what does not go together."""
     try:
         return Generation.model_validate(generation.model_dump() | dict(changes))
