@@ -79,7 +79,7 @@ def build(world: World, journal: Journal) -> App:
 
 
 def _rest(world: World) -> FastAPI:
-    api = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    api = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     api.state.world = world
     for room in _ROUTERS:
         api.include_router(room.routes, prefix=API)
