@@ -36,7 +36,7 @@ def test_a_quiet_day() -> None:
 
 def test_it_says_until_when_it_can_be_believed() -> None:
     assert "*Updated 2026-12-02 03:17 UTC.*" in render(FACTS, NOW)
-    assert "If it is later than 2026-12-03 15:17 UTC, nothing keeps it current" in render(FACTS, NOW)
+    assert "If it is later than 2026-12-02 09:17 UTC, nothing keeps it current" in render(FACTS, NOW)
 
 
 def test_a_failed_run_stands_first_with_its_last_success() -> None:

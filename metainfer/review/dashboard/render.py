@@ -10,8 +10,8 @@ from metainfer.review.dashboard.facts import EngineFacts, Facts, ReviewFacts, Ru
 
 TITLE = "metainfer dashboard"
 MARKER = "<!-- metainfer-dashboard -->"
-FRESH_FOR = timedelta(hours=36)
-"""The nightly run keeps it current; after this long it did not come."""
+FRESH_FOR = timedelta(hours=6)
+"""It is kept every hour, though GitHub may be late with that; after this long it was not."""
 MAX_CHARACTERS = 60_000
 _MAX_ROWS = 150
 _STAMP = "%Y-%m-%d %H:%M UTC"
