@@ -88,7 +88,12 @@ def read_transcript(file: Path) -> Iterator[Turn]:
 
 def redact(text: str, secrets: Sequence[str] = ()) -> str:
     """`text` without the given secrets and without what has the shape of a key."""
+    return _SECRETS.sub(_REDACTED, redact_only(text, secrets))
+
+
+def redact_only(text: str, secrets: Sequence[str]) -> str:
+    """`text` without the given secrets."""
     for secret in secrets:
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, _REDACTED)
-    return _SECRETS.sub(_REDACTED, text)
+    return text
