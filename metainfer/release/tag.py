@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from metainfer.errors import ConflictError, InputError, RefusedError
 from metainfer.files import sha256_bytes
 from metainfer.forge.evidence import EVIDENCE, MANIFEST, EngineTree, examine
+from metainfer.forge.markdown import inline
 from metainfer.forge.markers import INPUT_HASH, one_line, with_trailers
 from metainfer.forge.paths import engine_folder
 from metainfer.forge.protocol import DEFAULT_BASE, Forge, Identity
@@ -45,14 +47,7 @@ def release(
     Repeating it changes nothing. Raises ReleaseRefusedError when the engine is not on the base, its records do not
     fit its files, a gate is red or missing, or the version is taken by other files or not above the last.
     """
-    folder = engine_folder(engine)
-    commit = forge.last_change(f"refs/heads/{base}", folder)
-    after = _engine_at(forge, engine, commit) if commit else None
-    if commit is None or after is None:
-        raise ReleaseRefusedError(_not_there(forge, engine, base))
-    if after.problems:
-        listed = "\n".join(f"  - {problem}" for problem in after.problems)
-        raise ReleaseRefusedError(f"{engine} at {commit[:12]} cannot be released:\n{listed}")
+    commit, after = _releasable(forge, engine, base)
     wanted = Version.parse(version) if version else None
     for _ in range(_ATTEMPTS):
         plan = _plan(forge, engine, commit, after, wanted)
@@ -62,6 +57,49 @@ def release(
         if forge.create_tag(plan.tag, commit, message, tagger):
             return plan
     raise ConflictError(f"{engine}: other releases kept taking the version; look at the tags and try again")
+
+
+def plan_release(forge: Forge, engine: str, *, version: str | None = None, base: str = DEFAULT_BASE) -> Release:
+    """What `release` would do now, refusals included; nothing is tagged."""
+    commit, after = _releasable(forge, engine, base)
+    return _plan(forge, engine, commit, after, Version.parse(version) if version else None)
+
+
+def release_notes(forge: Forge, made: Release) -> str:
+    """What a release says of itself, in Markdown: verdict, changes, how to install and how to check the files."""
+    engine = made.tag.rpartition("/v")[0]
+    tree = _engine_at(forge, engine, made.commit)
+    assert tree is not None  # it was there when the release was planned
+    assert tree.manifest is not None
+    assert tree.evidence is not None
+    gates = ", ".join(inline(report.gate) for report in tree.evidence.gates)
+    parts = [f"**{len(tree.evidence.gates)} gates passed** ({gates}) on commit {made.commit}."]
+    if made.reasons:
+        parts.append("\n".join(f"- {reason.level.name.lower()}: {inline(reason.text)}" for reason in made.reasons))
+    wheel = f"metainfer_engine_{re.sub('[^a-z0-9]+', '_', engine)}-{made.version}-py3-none-any.whl"
+    parts.append(
+        f"```\nsha256sum -c SHA256SUMS\npip install {wheel}\npython -m {tree.manifest.package} fetch\n"
+        f"python -m {tree.manifest.package} serve\n```"
+    )
+    parts.append(
+        f"Model `{inline(tree.manifest.model.digest)}`, inputs `{inline(tree.manifest.input_hash)}`. `manifest.json` "
+        "says what every file was made from, `evidence.json` what was measured. The archives carry the version in "
+        "their `pyproject.toml`; every other file is as the manifest has it."
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _releasable(forge: Forge, engine: str, base: str) -> tuple[str, EngineTree]:
+    """The commit that brought the engine to `base`, and its files, whose records hold."""
+    folder = engine_folder(engine)
+    commit = forge.last_change(f"refs/heads/{base}", folder)
+    after = _engine_at(forge, engine, commit) if commit else None
+    if commit is None or after is None:
+        raise ReleaseRefusedError(_not_there(forge, engine, base))
+    if after.problems:
+        listed = "\n".join(f"  - {problem}" for problem in after.problems)
+        raise ReleaseRefusedError(f"{engine} at {commit[:12]} cannot be released:\n{listed}")
+    return commit, after
 
 
 def released_versions(forge: Forge, engine: str) -> dict[Version, str]:

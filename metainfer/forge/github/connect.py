@@ -61,6 +61,7 @@ class Connection:
         )
         return github.Github(
             auth=self._auth,
+            lazy=True,
             base_url=self.address.api,
             timeout=TIMEOUT_S,
             user_agent=f"metainfer/{__version__}",
@@ -73,7 +74,7 @@ class Connection:
     @cached_property
     def repo(self) -> Repository:
         """The repository, without asking for it: its own data is read when it is first used."""
-        return self.api.get_repo(self.address.slug, lazy=True)
+        return self.api.get_repo(self.address.slug)
 
     @property
     def git_token(self) -> str:

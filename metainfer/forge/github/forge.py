@@ -8,29 +8,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from metainfer.errors import ConflictError, InputError
+from metainfer.errors import InputError
 from metainfer.forge import merging
 from metainfer.forge.authorship import bot_made
 from metainfer.forge.evidence import MANIFEST, input_hash_of
 from metainfer.forge.github.address import GitHubAddress
 from metainfer.forge.github.connect import Connection, connect
 from metainfer.forge.github.conversation import Conversation
-from metainfer.forge.github.errors import GitHubRefusedError
 from metainfer.forge.github.mirror import Mirror
-from metainfer.forge.github.owners import Owners
 from metainfer.forge.github.publication import Publication
-from metainfer.forge.github.pulls import Pulls, Standing, state_of
+from metainfer.forge.github.pulls import Pulls, state_of
+from metainfer.forge.github.reviewing import Reviewing, with_base
 from metainfer.forge.lifecycle import Decision, Situation, decide
 from metainfer.forge.markers import branch_of
-from metainfer.forge.paths import KNOWLEDGE, check_engine_name, check_request, engine_folder
+from metainfer.forge.paths import check_engine_name, check_request, engine_folder
 from metainfer.forge.protocol import (
     DEFAULT_BASE,
     Comment,
     Identity,
     LostRaceError,
     MergeOutcome,
-    MergeRefusedError,
-    NoSuchPullError,
     PublishOutcome,
     PublishRequest,
     PullRequest,
@@ -38,7 +35,7 @@ from metainfer.forge.protocol import (
 )
 
 if TYPE_CHECKING:
-    from github.PullRequest import PullRequest as Pull
+    pass
 
 ATTEMPTS = 6
 
@@ -55,6 +52,7 @@ class GitHubForge:
         self.mirror = mirror
         self.pulls = Pulls(connection)
         self.conversation = Conversation(connection)
+        self.reviewing = Reviewing(connection, mirror)
         self._fetched: set[str] = set()
 
     @classmethod
@@ -90,7 +88,7 @@ class GitHubForge:
         return next((pull for pull in found if pull.engine == engine), None)
 
     def get(self, number: int) -> PullRequest:
-        pull = self._pull(number)
+        pull = self.pulls.must(number)
         record = self._with_base(self.pulls.as_record(pull, reviews=self.pulls.standing(pull).approvals))
         said = self.conversation.remarks(number)
         comments = tuple(
@@ -111,7 +109,7 @@ class GitHubForge:
         return [self.pulls.as_record(pull) for pull in found]
 
     def diff(self, number: int) -> str:
-        record = self._with_base(self.pulls.as_record(self._pull(number)))
+        record = self._with_base(self.pulls.as_record(self.pulls.must(number)))
         options = ("--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
         return self.mirror.repo.read("diff-tree", "-p", *options, record.base_sha, record.head).decode(
             "utf-8", "replace"
@@ -184,7 +182,7 @@ class GitHubForge:
         """The shared rules; who closed a pull request is asked only where it can matter."""
         if seen.open is None:
             named = [
-                pull.model_copy(update={"closed_by": self.pulls.closer(self._pull(pull.number))})
+                pull.model_copy(update={"closed_by": self.pulls.closer(self.pulls.must(pull.number))})
                 if pull.state == "closed" and (pull.input_hash == input_hash or pull is seen.pulls[-1])
                 else pull
                 for pull in seen.pulls
@@ -195,23 +193,11 @@ class GitHubForge:
     # Reviewing
 
     def comment(self, number: int, by: Identity, text: str) -> PullRequest:
-        if not text.strip():
-            raise InputError("the comment is empty; write what you want to say")
-        self._pull(number)
-        before = {remark.id for remark in self.conversation.remarks(number)}
-        path = f"/repos/{self.connection.address.slug}/issues/{number}/comments"
-
-        def said() -> bool | None:
-            now = self.conversation.remarks(number)
-            return any(r.id not in before and r.text.strip() == text.strip() for r in now) or None
-
-        self.connection.write(
-            f"commenting on #{number}", lambda: bool(self.connection.request("POST", path, {"body": text})), said
-        )
+        self.reviewing.comment(number, text)
         return self.get(number)
 
     def label(self, number: int, by: Identity, name: str, *, remove: bool = False) -> PullRequest:
-        self._pull(number)
+        self.pulls.must(number)
         if remove:
             self.conversation.take_label(number, name)
         else:
@@ -219,79 +205,24 @@ class GitHubForge:
         return self.get(number)
 
     def approve(self, number: int, by: Identity, head: str | None = None) -> PullRequest:
-        pull = self._pull(number)
-        _must_be_open(pull)
-        _must_be_head(pull, head)
-        me = f"@{self.connection.own_login}"
-
-        def approved() -> bool | None:
-            return any((r.by, r.head) == (me, pull.head.sha) for r in self.pulls.standing(pull).approvals) or None
-
-        if not approved():
-            path = f"/repos/{self.connection.address.slug}/pulls/{number}/reviews"
-            body = {"event": "APPROVE", "commit_id": pull.head.sha}
-            self.connection.write(
-                f"approving #{number} as {me}", lambda: bool(self.connection.request("POST", path, body)), approved
-            )
+        self.reviewing.approve(number, head)
         return self.get(number)
 
     def close(self, number: int, by: Identity, comment: str | None = None) -> PullRequest:
-        pull = self._pull(number)
-        if state_of(pull) == "merged":
-            raise ConflictError(f"pull request #{number} is merged")
-        if pull.state == "open":
-            if comment and comment.strip():
-                self.comment(number, by, comment)
-            self.pulls.edit(number, f"closing #{number}", lambda there: there.state == "closed", state="closed")
+        self.reviewing.close(number, comment)
         return self.get(number)
 
     def merge_blockers(self, number: int) -> Sequence[str]:
-        self._refresh(self._pull(number).base.ref)
-        return self._blockers(self._pull(number))
+        pull = self.pulls.must(number)
+        self._refresh(pull.base.ref)
+        return self.reviewing.blockers(pull, self._base(pull.base.ref))
 
     def merge(self, number: int, by: Identity, expected_head: str | None = None) -> MergeOutcome:
-        pull = self._pull(number)
-        if state_of(pull) == "merged":
-            return MergeOutcome(number, pull.merge_commit_sha, pull.base.ref)
-        _must_be_head(pull, expected_head)
-        self._refresh(pull.base.ref)
-        if reasons := self._blockers(pull):
-            raise MergeRefusedError(number, reasons)
-        path = f"/repos/{self.connection.address.slug}/pulls/{number}/merge"
-        title = f"Merge pull request #{number}: {pull.title}"
-        body = {"sha": pull.head.sha, "merge_method": "merge", "commit_title": title}
-
-        def merged() -> str | None:
-            now = self._pull(number)
-            return now.merge_commit_sha if state_of(now) == "merged" else None
-
-        try:
-            commit = self.connection.write(
-                f"merging #{number}", lambda: str(self.connection.request("PUT", path, body)["sha"]), merged
-            )
-        except GitHubRefusedError as error:
-            raise MergeRefusedError(number, [str(error)]) from error
-        self._refresh(pull.base.ref)
-        return MergeOutcome(number, commit, pull.base.ref)
-
-    def _blockers(self, pull: Pull) -> Sequence[str]:
-        """The shared rules, and what GitHub alone knows: open objections, and team members among the approvers."""
-        number, base = pull.number, pull.base.ref
-        if not self.mirror.has(pull.head.sha):
-            return [f"its head {pull.head.sha[:12]} is not to be had from {self.address()}"]
-        record = self._with_base(self.pulls.as_record(pull))
-        if not record.engine:
-            return [f"#{number} is not the bot's; review and merge it on GitHub"]
-        standing: Standing = self.pulls.standing(pull)
-        base_tip = self._base(base)
-        change = merging.read_change(self.mirror.repo, base_tip, record.head)
-        approvals = standing.approvals
-        if change is not None and change.below(KNOWLEDGE):
-            owners = merging.read_codeowners(self.mirror.repo, base_tip)
-            approvals = Owners(self.connection).with_teams(approvals, owners)
-        record = record.model_copy(update={"reviews": approvals})
-        found = merging.blockers(self.mirror.repo, record, base_tip, record.head)
-        return [*found, *(f"{login} asks for changes" for login in standing.objectors)]
+        base = self.pulls.must(number).base.ref
+        self._refresh(base)
+        outcome = self.reviewing.merge(number, self._base(base), expected_head)
+        self._refresh(base)
+        return outcome
 
     # Releasing
 
@@ -302,24 +233,9 @@ class GitHubForge:
 
     # Helpers
 
-    def _pull(self, number: int) -> Pull:
-        pull = self.pulls.one(number)
-        if pull is None:
-            raise NoSuchPullError(f"there is no pull request #{number} in {self.connection.address.slug}")
-        return pull
-
     def _with_base(self, record: PullRequest) -> PullRequest:
-        """With the commit that the head was made from, and whether it brings knowledge, as Git says."""
         self._once(record.base)
-        repo = self.mirror.repo
-        if not self.mirror.has(record.head):
-            return record
-        change = merging.read_change(repo, self._base(record.base), record.head)
-        if record.state == "merged" and self.mirror.has(record.base_sha):
-            change = merging.read_change(repo, record.base_sha, record.head)
-        if change is None:
-            return record
-        return record.model_copy(update={"base_sha": change.start, "has_knowledge": bool(change.below(KNOWLEDGE))})
+        return with_base(self.mirror, record, self._base(record.base))
 
     def _base(self, base: str) -> str:
         sha = self.mirror.repo.commit_at(f"refs/heads/{base}")
@@ -334,16 +250,3 @@ class GitHubForge:
     def _refresh(self, base: str = DEFAULT_BASE) -> None:
         self.mirror.fetch(base)
         self._fetched.add(base)
-
-
-def _must_be_open(pull: Pull) -> None:
-    if pull.state != "open":
-        raise ConflictError(f"pull request #{pull.number} is {state_of(pull)}")
-
-
-def _must_be_head(pull: Pull, head: str | None) -> None:
-    if head is not None and not (len(head) >= 7 and pull.head.sha.startswith(head)):
-        raise ConflictError(
-            f"pull request #{pull.number} has moved on: its head is {pull.head.sha[:12]}, not {head[:12]}; "
-            "look at it again"
-        )

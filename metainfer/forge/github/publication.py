@@ -73,7 +73,10 @@ class Publication:
         if head != seen.tip and not self._push(head, seen.tip):
             return None
         replaced = seen.tip if seen.tip and not seen.tip_is_ours else None
-        number = self._describe(head, decision.pull if current is None else None, replaced)
+        number, opened = self._describe(head, decision.pull if current is None else None, replaced)
+        if current is None and not opened:
+            reason = f"pull request #{number} was there: another run opened it, or the answer to our opening was lost"
+            return PublishOutcome(Status.UNCHANGED if head == seen.tip else Status.UPDATED, reason, number, head)
         return PublishOutcome(decision.outcome.status, decision.outcome.reason, number, head)
 
     def _head_to_keep(self, seen: Situation) -> str | None:
@@ -90,19 +93,19 @@ class Publication:
 
     # The pull request
 
-    def _describe(self, head: str, follows: PullRequest | None, replaced: str | None) -> int:
-        """Make the one open pull request of the branch say what `head` is; open it if there is none."""
+    def _describe(self, head: str, follows: PullRequest | None, replaced: str | None) -> tuple[int, bool]:
+        """Make the one open pull request of the branch say what `head` is; its number, and whether we opened it."""
         request, title = self.request, one_line(self.request.title)
         body = with_marker(self._words(follows), request.engine, request.input_hash, **{HEAD: head})
-        pull = (
-            self.connection.write(
-                f"opening a pull request for {self.branch}",
-                lambda: self.connection.repo.create_pull(base=request.base, head=self.branch, title=title, body=body),
-                self._open,
-                taken={ALREADY},
-            )
-            if (there := self._open()) is None
-            else there
+        opened: list[Pull] = []
+
+        def create() -> Pull:
+            made = self.connection.repo.create_pull(base=request.base, head=self.branch, title=title, body=body)
+            opened.append(made)
+            return made
+
+        pull = self._open() or self.connection.write(
+            f"opening a pull request for {self.branch}", create, self._open, taken={ALREADY}
         )
 
         def says(there: Pull) -> bool:
@@ -113,7 +116,7 @@ class Publication:
         if replaced:
             text = f"Regenerated on request. The branch was at {replaced}: `git fetch origin {replaced}` still gets it."
             self.conversation.say(pull.number, f"replaced:{replaced}", text)
-        return int(pull.number)
+        return int(pull.number), bool(opened)
 
     def _words(self, follows: PullRequest | None) -> str:
         if follows is None:

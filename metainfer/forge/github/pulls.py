@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from metainfer.forge.github.connect import Connection
 from metainfer.forge.markers import BRANCH_PREFIX, branch_of, read_marker
-from metainfer.forge.protocol import BOT, PullRequest, Review, State
+from metainfer.forge.protocol import BOT, NoSuchPullError, PullRequest, Review, State
 
 if TYPE_CHECKING:
     from github.PullRequest import PullRequest as Pull
@@ -58,6 +58,13 @@ class Pulls:
     def one(self, number: int) -> Pull | None:
         """One by its number; None if there is none."""
         return self.connection.find(f"reading pull request #{number}", lambda: self.connection.repo.get_pull(number))
+
+    def must(self, number: int) -> Pull:
+        """The same; NoSuchPullError if there is none."""
+        pull = self.one(number)
+        if pull is None:
+            raise NoSuchPullError(f"there is no pull request #{number} in {self.connection.address.slug}")
+        return pull
 
     def edit(self, number: int, what: str, done: Callable[[Pull], bool], **fields: str) -> None:
         """Change a pull request. `done` tells from what is there whether the change was made."""
