@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from metainfer.agents.messages import Reply, Tool, ToolCall
+from metainfer.agents.messages import Reply, Tool, ToolCall, mended
 
 if TYPE_CHECKING:
     from metainfer.ckb.models import UnitInterface
@@ -88,7 +88,7 @@ def _code_argument(call: ToolCall) -> str | None:
     except (ValueError, RecursionError):
         return None
     code = arguments.get("code") if isinstance(arguments, dict) else None
-    return code if isinstance(code, str) else None
+    return mended(code) if isinstance(code, str) else None
 
 
 def check_file(code: str, units: Sequence[UnitInterface]) -> list[str]:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import tenacity
 
+from metainfer.agents.address import read_address
 from metainfer.agents.budget import BudgetError, Ledger, Purpose
 from metainfer.agents.dialect import Dialect
-from metainfer.agents.messages import ChatRequest, Reply, ToolCall, Usage, estimate_tokens
+from metainfer.agents.messages import ChatRequest, Reply, ToolCall, Usage, estimate_tokens, mended
 from metainfer.agents.replies import ReplyStore
-from metainfer.agents.transcript import Transcript, Turn, redact
+from metainfer.agents.transcript import Transcript, Turn, redact, spellings
 from metainfer.errors import InputError, MachineError
 
 if TYPE_CHECKING:
@@ -69,6 +70,16 @@ class Endpoint:
     first_wait_s: float = 1.0
     """Before the second attempt; doubles from there, unless the endpoint says how long."""
 
+    @property
+    def shown_url(self) -> str:
+        """The address as messages may have it. InputError if it is none."""
+        return read_address(self.base_url).shown
+
+    @property
+    def secrets(self) -> list[str]:
+        """What may be written nowhere, however the endpoint spells it."""
+        return spellings([self.api_key, read_address(self.base_url).password])
+
 
 class ChatClient:
     """Asks one endpoint. Use it inside one event loop, and close it there."""
@@ -105,13 +116,16 @@ class ChatClient:
         import openai
 
         try:
-            page = await self._openai.models.list(timeout=self.endpoint.connect_s)
-            return {model.id: _context_tokens(model.model_extra or {}) for model in page.data or []}
+            async with asyncio.timeout(2 * self.endpoint.connect_s):
+                page = await self._openai.models.list(timeout=self.endpoint.connect_s)
+            return {mended(model.id): _context_tokens(model.model_extra or {}) for model in page.data or []}
         except (openai.APIConnectionError, openai.AuthenticationError) as error:
             if isinstance(error.__cause__, httpx2.ReadTimeout):  # it is there, and busy with somebody's long answer
                 return {}
-            raise EndpointError(f"{self.endpoint.base_url}: {self._plain(error)}") from error
-        except openai.APIError:
+            raise EndpointError(f"{self.endpoint.shown_url}: {self._plain(error)}") from error
+        except (openai.APIError, TimeoutError):
+            return {}
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):  # something, but no list of models
             return {}
 
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Reply:
@@ -128,9 +142,10 @@ class ChatClient:
                 reply = await self._persist(request, purpose)
         except (_TransientError, _FinalError) as error:
             self._note(purpose, request, began, error=str(error))
-            is_about_question = isinstance(error, _FinalError) and error.is_about_question
-            kind = AnswerError if is_about_question else EndpointError
-            raise kind(f"{self.endpoint.base_url}: {error}") from error
+            if isinstance(error, _FinalError) and error.is_about_question:
+                # Why a contract was not written travels with its engine; where the model was is nobody's business.
+                raise AnswerError(f"the endpoint of {request.model} {error}") from error
+            raise EndpointError(f"{self.endpoint.shown_url}: {error}") from error
         except Exception as error:
             self._note(purpose, request, began, error=f"{type(error).__name__}: {error}")
             raise
@@ -179,7 +194,7 @@ class ChatClient:
         while True:
             remaining_s = self.ledger.remaining_s
             limit_s = self.endpoint.total_s if remaining_s is None else min(self.endpoint.total_s, remaining_s)
-            progress = _Progress(request)
+            progress = _Progress(request, self.endpoint.secrets)
             try:
                 async with asyncio.timeout(limit_s):
                     return await self._stream(request, progress)
@@ -199,8 +214,8 @@ class ChatClient:
                 raise _TransientError(f"broke off: {self._plain(error)}", progress.usage_if_begun) from error
             except openai.APIError as error:  # an error event in the stream
                 raise _TransientError(f"failed while it answered: {self._plain(error)}", progress.usage) from error
-            except (ValueError, KeyError, AttributeError, TypeError) as error:
-                raise _TransientError(f"sends what is no chat stream: {error!r}", progress.usage) from error
+            except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+                raise _TransientError(f"sends what is no chat stream: {self._shown(error)}", progress.usage) from error
 
     async def _stream(self, request: ChatRequest, progress: _Progress) -> Reply:
         fields = self.dialect.fields(request)
@@ -235,8 +250,14 @@ class ChatClient:
     def _plain(self, error: Exception) -> str:
         """An error's text in one line, bounded, and without the key."""
         cause = error.__cause__
-        text = " ".join(f"{error}{f' ({cause})' if cause and str(cause) else ''}".split())
-        return redact(text, [self.endpoint.api_key])[:400]
+        return self._clean(f"{error}{f' ({cause})' if cause and str(cause) else ''}")
+
+    def _shown(self, error: Exception) -> str:
+        """The same with the error's kind, for those that nobody wrote for a reader."""
+        return self._clean(f"{type(error).__name__}: {error}")
+
+    def _clean(self, text: str) -> str:
+        return redact(" ".join(mended(text).split()), self.endpoint.secrets)[:400]
 
     def _note(
         self, purpose: Purpose, request: ChatRequest, began: float, reply: Reply | None = None, error: str = ""
@@ -248,8 +269,10 @@ class ChatClient:
 class _Progress:
     """What has come of one answer."""
 
-    def __init__(self, request: ChatRequest) -> None:
+    def __init__(self, request: ChatRequest, secrets: Sequence[str]) -> None:
+        """`secrets`: what an endpoint knows and must not put into files that travel."""
         self._request = request
+        self._secrets = secrets
         self._pieces: list[str] = []
         self._calls: dict[int, _PartialCall] = {}
         self._bytes = 0
@@ -264,7 +287,7 @@ class _Progress:
                 prompt_tokens=chunk.usage.prompt_tokens, completion_tokens=chunk.usage.completion_tokens
             )
         for choice in chunk.choices or []:
-            piece = choice.delta.content or ""
+            piece = _text(choice.delta.content)
             self._pieces.append(piece)
             self._bytes += len(piece.encode("utf-8", "replace"))
             for part in choice.delta.tool_calls or []:
@@ -275,9 +298,9 @@ class _Progress:
         call = self._calls.setdefault(part.index or 0, _PartialCall())
         function = part.function
         if function is not None:
-            call.name = call.name or function.name or ""
-            call.arguments.append(function.arguments or "")
-            self._bytes += len((function.arguments or "").encode("utf-8", "replace")) + 1
+            call.name = call.name or _text(function.name)
+            call.arguments.append(_text(function.arguments))
+            self._bytes += len(call.arguments[-1].encode("utf-8", "replace")) + 1
 
     @property
     def is_flood(self) -> bool:
@@ -305,11 +328,25 @@ class _Progress:
             raise _TransientError("the stream ended in the middle of the answer", self.usage_if_begun)
         expected = ("stop", "length", "tool_calls") if self._request.tools else ("stop", "length")
         if self._finish_reason not in expected:
-            raise _FinalError(f"ended the answer with {self._finish_reason!r}", self.usage)
-        text = "".join(self._pieces)
+            raise _FinalError(f"ended the answer with {self._kept(repr(self._finish_reason))[:80]}", self.usage)
+        text = self._kept("".join(self._pieces))
         reason: Any = self._finish_reason
-        calls = tuple(ToolCall(name=c.name, arguments="".join(c.arguments)) for _, c in sorted(self._calls.items()))
-        return Reply(text=text, calls=calls, finish_reason=reason, usage=self.usage, model=self._model)
+        calls = tuple(
+            ToolCall(name=self._kept(call.name), arguments=self._kept("".join(call.arguments)))
+            for _, call in sorted(self._calls.items())
+        )
+        return Reply(text=text, calls=calls, finish_reason=reason, usage=self.usage, model=self._kept(self._model))
+
+    def _kept(self, text: str) -> str:
+        """As it may be kept, and as the transcript keeps it too: what is replayed is what was used."""
+        return redact(mended(text), self._secrets)
+
+
+def _text(given: object) -> str:
+    """A field of a chunk that may hold text. TypeError if it holds something else."""
+    if given is not None and not isinstance(given, str):
+        raise TypeError(f"{type(given).__name__} where text belongs")
+    return given or ""
 
 
 @dataclass
@@ -340,11 +377,12 @@ def _connect(endpoint: Endpoint) -> AsyncOpenAI:
     import httpx2
     from openai import AsyncOpenAI
 
-    if not endpoint.base_url.startswith(("http://", "https://")):
-        raise InputError(f"{endpoint.base_url!r} is no URL of an endpoint; write http://HOST:PORT/v1")
+    from metainfer.agents.transport import bounded_client
+
+    read_address(endpoint.base_url)
     # Retries are ours: each has to be booked. Time-outs too; the client's own would count from the connection's start.
-    timeout = httpx2.Timeout(endpoint.total_s, connect=endpoint.connect_s)
-    return AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key or "none", max_retries=0, timeout=timeout)
+    http = bounded_client(httpx2.Timeout(endpoint.total_s, connect=endpoint.connect_s))
+    return AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key or "none", max_retries=0, http_client=http)
 
 
 def _context_tokens(listed: Mapping[str, Any]) -> int | None:
@@ -362,5 +400,13 @@ def _retry_after_s(header: str | None) -> float | None:
 
 
 def api_key(variables: Sequence[str] = ("METAINFER_API_KEY", "OPENAI_API_KEY")) -> str:
-    """The key for the endpoint, from the first of these variables that is set; empty for a local one."""
-    return next((value for name in variables if (value := os.environ.get(name))), "")
+    """The key for the endpoint, from the first of these variables that is set; empty for a local one.
+
+    InputError, which does not show it, for one that no request could carry.
+    """
+    for name in variables:
+        if key := os.environ.get(name, "").strip():
+            if not (key.isascii() and key.isprintable()):
+                raise InputError(f"{name} holds a character that no key has; set it anew")
+            return key
+    return ""

@@ -99,3 +99,18 @@ class Reply(_Model):
 def estimate_tokens(text: str) -> int:
     """Tokens of `text`, rather too many than too few."""
     return -(-len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN)
+
+
+def mended(text: str) -> str:
+    """`text` as it can be kept: surrogates that make a character become it, others the replacement character.
+
+    JSON may spell half a character, and nothing that is encoded may hold one. TypeError for what is no text.
+
+    >>> mended("\\ud83d\\ude00 \\ud800") == "\U0001f600 \ufffd"
+    True
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"{type(text).__name__} where text belongs")
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from metainfer.agents.address import read_address
 from metainfer.agents.budget import Price
 from metainfer.errors import InputError
 
@@ -35,12 +34,13 @@ def price_for(model: str, base_url: str, file: Path = PRICES) -> Price | None:
 
     InputError for a model elsewhere that no list has: a budget in dollars that counts it as free would be none.
     """
-    if _is_own(base_url):
+    address = read_address(base_url)
+    if address.is_own:
         return None
     listed = {name: price for one in read_prices(file) for name, price in one.models.items()}
     if model not in listed:
         raise InputError(
-            f"no price is known for {model!r} at {base_url}; say what it costs in dollars per million tokens: "
+            f"no price is known for {model!r} at {address.shown}; say what it costs in dollars per million tokens: "
             "--price INPUT,OUTPUT (0,0 if it is free)"
         )
     return listed[model]
@@ -65,13 +65,3 @@ def parse_price(given: str) -> Price:
         return Price(input_usd=figures[0], output_usd=figures[1])
     except ValueError:
         raise InputError(f"--price {given!r}: write dollars per million tokens as INPUT,OUTPUT, e.g. 0.5,1.5") from None
-
-
-def _is_own(base_url: str) -> bool:
-    """Whether an address is this machine, or one of a private network."""
-    host = urlsplit(base_url).hostname or ""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host == "localhost" or "." not in host or host.endswith((".local", ".internal", ".localhost"))
-    return address.is_loopback or address.is_private

@@ -44,7 +44,7 @@ async def probe(client: Respondent, model: str, *, tools: bool, schema: bool) ->
     """
     served = await client.list_models()
     if served and model not in served:
-        raise EndpointError(f"{client.endpoint.base_url} does not serve {model!r}, but {', '.join(list(served)[:8])}")
+        raise EndpointError(f"{client.endpoint.shown_url} does not serve {model!r}, but {', '.join(list(served)[:8])}")
     found = Capabilities(
         model=model,
         context_tokens=served.get(model),

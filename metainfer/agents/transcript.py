@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -20,7 +21,8 @@ MAX_LINE_BYTES = 1 << 20
 MAX_FILE_BYTES = 256 << 20
 _SECRETS = re.compile(
     r"""
-    \b(?: sk-[A-Za-z0-9_-]{16,} | gh[pousr]_[A-Za-z0-9]{30,} | github_pat_\w{30,} | hf_[A-Za-z0-9]{30,}
+    (?:\b | (?<=\\[bfnrt]))  # a line break in text that is JSON is a letter
+    (?: sk-[A-Za-z0-9_-]{16,} | gh[pousr]_[A-Za-z0-9]{30,} | github_pat_\w{30,} | hf_[A-Za-z0-9]{30,}
         | glpat-[\w-]{20,} | npm_[A-Za-z0-9]{36} | [sr]k_live_[A-Za-z0-9]{16,} | AIza[\w-]{35} | xapp-[\w-]{20,}
         | AKIA[A-Z0-9]{16} | xox[abpr]-[A-Za-z0-9-]{10,} | eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{10,} )
     | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----.*?-----END[ ][A-Z ]*PRIVATE[ ]KEY-----
@@ -54,8 +56,7 @@ class Transcript:
     def __init__(self, file: Path, secrets: Sequence[str] = ()) -> None:
         """`secrets`: values that must never be written, beside whatever looks like a key."""
         self.file = file
-        given = [secret for secret in secrets if secret]
-        self._secrets = [*given, *(json.dumps(secret, ensure_ascii=False)[1:-1] for secret in given)]  # as JSON has it
+        self._secrets = spellings(secrets)
         self._lock = Lock()
         file.parent.mkdir(parents=True, exist_ok=True)
         drop_torn_line(file)
@@ -63,7 +64,8 @@ class Transcript:
     def add(self, turn: Turn) -> None:
         """Write a turn. InputError if it, or the whole file, is larger than any honest conversation."""
         stamped = turn.model_copy(update={"ended": round(time.time(), 3)})
-        line = redact(stamped.model_dump_json(), self._secrets).encode()
+        # Value by value: what begins in one and ends in another is no key, and JSON without its middle is none.
+        line = json.dumps(_redacted(stamped.model_dump(mode="json"), self._secrets), ensure_ascii=False).encode()
         with self._lock:
             size = self.file.stat().st_size if self.file.exists() else 0
             if len(line) > MAX_LINE_BYTES or size + len(line) > MAX_FILE_BYTES:
@@ -84,6 +86,21 @@ def read_transcript(file: Path) -> Iterator[Turn]:
             yield Turn.model_validate_json(line)
         except ValidationError as error:
             raise InputError(f"{file}:{number}: not a turn of a conversation ({error})") from error
+
+
+def spellings(secrets: Sequence[str]) -> list[str]:
+    """The secrets, and as they stand in text that is JSON."""
+    given = [secret for secret in secrets if secret]
+    return list(dict.fromkeys([*given, *(json.dumps(one, ensure_ascii=False)[1:-1] for one in given)]))
+
+
+def _redacted(value: Any, secrets: Sequence[str]) -> Any:
+    """Plain data with every text in it redacted."""
+    if isinstance(value, str):
+        return redact(value, secrets)
+    if isinstance(value, list):
+        return [_redacted(one, secrets) for one in value]
+    return {name: _redacted(one, secrets) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def redact(text: str, secrets: Sequence[str] = ()) -> str:

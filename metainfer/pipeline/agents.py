@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
+from metainfer.agents.address import read_address
 from metainfer.agents.brief import PROMPT_VERSION, Brief, make_brief
 from metainfer.agents.budget import STOP_FILE, Ledger, Limits, Price
 from metainfer.agents.client import ChatClient, Endpoint
@@ -63,15 +63,23 @@ class AgentAccess:
     halted: Callable[[], str] | None = field(default=None, repr=False, compare=False)
     """Asked before each call for a reason not to make it."""
 
+    def __post_init__(self) -> None:
+        """InputError if the address is none."""
+        read_address(self.base_url)
+
     def priced_for(self, model: str) -> AgentAccess:
         """The same with the price of a model. InputError if nobody knows it."""
         return self if self.price else replace(self, price=price_for(model, self.base_url))
 
     @property
+    def secrets(self) -> list[str]:
+        """What may be written nowhere."""
+        return [self.api_key, read_address(self.base_url).password]
+
+    @property
     def shown_url(self) -> str:
         """The address without a name and password that it may hold."""
-        parts = urlsplit(self.base_url)
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        return read_address(self.base_url).shown
 
 
 @dataclass(frozen=True)
@@ -174,7 +182,7 @@ def client_for(inputs: EngineInputs, settings: Generation, access: AgentAccess, 
         stop_file=state / STOP_FILE,
         halted=access.halted,
     )
-    transcript = Transcript(folder / TRANSCRIPT_NAME, [access.api_key])
+    transcript = Transcript(folder / TRANSCRIPT_NAME, access.secrets)
     return Client(access, settings.model or "", ledger, transcript, ReplyStore(state / "replies"))
 
 

@@ -76,7 +76,7 @@ async def _all_samples(
         Endpoint(access.base_url, settings.model or "", access.api_key),
         ledger=ledger,
         replies=ReplyStore(plan.folder.parent / "replies"),
-        transcript=Transcript(plan.folder / "transcript.jsonl", [access.api_key]),
+        transcript=Transcript(plan.folder / "transcript.jsonl", access.secrets),
         concurrency=access.concurrency,
     )
     done: list[Sample] = []

@@ -33,6 +33,8 @@ class ScriptedEndpoint:
     """What the client asks at its start is answered well, and takes no act."""
     listing_s: float = 0.0
     """How long it takes to list the models."""
+    listing: Act | None = None
+    """Lists the models instead."""
     open_now: int = 0
     open_most: int = 0
 
@@ -46,7 +48,7 @@ class ScriptedEndpoint:
                 await asyncio.sleep(self.listing_s)
                 listing = {"object": "list", "data": [{"id": m, "object": "model", "created": 0, "owned_by": "x"}
                                                      for m in self.models]}  # fmt: skip
-                await whole(200, json.dumps(listing))(writer, {})
+                await (self.listing or whole(200, json.dumps(listing)))(writer, {})
             else:
                 await self._chat(writer, fields, json.loads(body))
         with suppress(ConnectionError):
@@ -160,6 +162,19 @@ def streams(*lines: bytes, hold_s: float = 0.0, reset: bool = False) -> Act:
         await asyncio.sleep(hold_s)
         if reset:
             writer.transport.abort()
+
+    return act
+
+
+def endless(piece: bytes, pause_s: float = 0.0) -> Act:
+    """Begin a stream and send `piece` again and again until nobody reads it any more."""
+
+    async def act(writer: Writer, _: dict[str, Any]) -> None:
+        await begin(writer)
+        while True:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(pause_s)
 
     return act
 

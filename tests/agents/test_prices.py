@@ -17,7 +17,7 @@ HOSTED = "https://api.example.com/v1"
 @pytest.mark.parametrize(
     "url",
     ["http://127.0.0.1:8000/v1", "http://localhost/v1", "http://10.1.2.3/v1", "http://[::1]:8/v1", "http://gpu-box:8/v1",
-     "http://vllm.prod.internal/v1"],
+     "http://vllm.prod.internal/v1", "HTTP://LOCALHOST.:8/v1", "http://me:secret@gpu-box/v1"],
 )  # fmt: skip
 def test_a_model_of_ones_own_costs_nothing(url: str) -> None:
     assert price_for("any", url) is None
@@ -42,6 +42,29 @@ def test_a_listed_model_has_its_listed_price(tmp_path: Path) -> None:
 def test_a_hosted_model_without_a_price_is_refused() -> None:
     with pytest.raises(InputError, match=r"no price is known for 'unheard-of' .*--price"):
         price_for("unheard-of", HOSTED)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://134744072/v1", "http://0x08080808/v1", "http://010.8.8.8/v1", "http://[::ffff:8.8.8.8]/v1",
+     "http://api\uff0eexample\uff0ecom/v1", "http://x.local.example.com/v1", "http://localhost@example.com/v1",
+     "http://example.com?.local", "http://me:secret@example.com/v1?key=secret"],
+)  # fmt: skip
+def test_an_address_that_only_looks_like_ones_own_is_not_free(url: str) -> None:
+    with pytest.raises(InputError, match="no price is known") as caught:
+        price_for("unheard-of", url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["localhost", "ftp://host/v1", "http://", "http:///v1", "http://[::1/v1", "http://host:99999/v1", "http://host:x/v1",
+     "http://a b/v1", "http://example.com\\.local/v1", "http://me:secret@/v1", "http://host:0/v1"],
+)  # fmt: skip
+def test_what_is_no_address_is_refused_before_anything_is_asked(url: str) -> None:
+    with pytest.raises(InputError, match="no URL of an endpoint") as caught:
+        AgentAccess(url)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("given", ["1", "1,2,3", "a,b", "-1,2", "nan,1", "inf,1", ""])

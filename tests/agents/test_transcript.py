@@ -57,6 +57,20 @@ def test_what_looks_like_a_key_is_left_out(tmp_path: Path, secret: str) -> None:
     assert kept.reply.text == "the key is [redacted], keep it"
 
 
+@pytest.mark.parametrize("before", ["\n", "\t", "API_KEY=", '{"code": "x\\n'], ids=["line", "tab", "value", "in JSON"])
+def test_a_key_is_one_wherever_it_begins(tmp_path: Path, before: str) -> None:
+    Transcript(tmp_path / "t").add(turn(f"{before}sk-proj-abcdefghijklmnop1234 is it"))
+    [kept] = read_transcript(tmp_path / "t")
+    assert kept.reply is not None
+    assert kept.reply.text == f"{before}[redacted] is it"
+
+
+def test_what_begins_in_a_question_and_ends_in_its_answer_is_no_key(tmp_path: Path) -> None:
+    given = turn("-----END PRIVATE KEY-----").model_copy(update={"request": question("-----BEGIN PRIVATE KEY-----")})
+    Transcript(tmp_path / "t").add(given)
+    assert [unstamped(kept) for kept in read_transcript(tmp_path / "t")] == [given]
+
+
 def test_a_given_secret_is_left_out_in_every_spelling(tmp_path: Path) -> None:
     secret = 'pa"ss\\wörd'
     Transcript(tmp_path / "t", [secret]).add(turn(f"it is {secret}."))
