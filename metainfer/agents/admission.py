@@ -1,7 +1,7 @@
 """What may be asked with a run's key: the questions that its spec's roles ask, in their form and with its settings.
 
-The text between is whatever a model and a judge have said; it is bounded, and paid for from the spec's budget. Nothing in
-a question chooses a model, an endpoint, a length or a tool that the spec does not.
+The text between is whatever a model and a judge have said; it is bounded, and paid for from the spec's budget. Nothing
+in a question chooses a model, an endpoint, a length or a tool that the spec does not.
 """
 
 from __future__ import annotations

@@ -10,18 +10,14 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from urllib.parse import urlsplit
 
 from metainfer.agents.budget import BudgetError, Entry, Ledger, Limits, Price
 from metainfer.agents.client import AnswerError, ChatClient, Endpoint
 from metainfer.agents.correspondence import Correspondence, Refusal
-from metainfer.agents.messages import ChatRequest, Reply
 from metainfer.agents.prices import price_for
 from metainfer.agents.probe import probe
-from metainfer.agents.replies import ReplyStore
 from metainfer.agents.requests import PendingRequest, RequestsError
-from metainfer.agents.transcript import Transcript, redact_only
+from metainfer.agents.transcript import Transcript
 from metainfer.files import pretty_json, write_atomic
 from metainfer.spec.models import Generation
 
@@ -39,11 +35,8 @@ class Line:
     """Over all rounds, attempts that failed counted."""
     halted: Callable[[], str] | None = field(default=None, repr=False)
 
-    @property
-    def shown_url(self) -> str:
-        """The address without a name and password that it may hold."""
-        parts = urlsplit(self.base_url)
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    def endpoint(self, model: str) -> Endpoint:
+        return Endpoint(self.base_url, model, self.api_key)
 
 
 @dataclass(frozen=True)
@@ -87,11 +80,12 @@ async def _answer_all(
     pending: Sequence[PendingRequest], folder: Correspondence, generation: Generation, line: Line, ledger: Ledger
 ) -> Answered:
     model = generation.model or ""
+    endpoint = line.endpoint(model)
     client = ChatClient(
-        Endpoint(line.base_url, model, line.api_key),
+        endpoint,
         ledger=ledger,
-        replies=_WithoutKey(folder.replies.folder, line.api_key),
-        transcript=Transcript(folder.transcript, [line.api_key]),
+        replies=folder.replies,
+        transcript=Transcript(folder.transcript, endpoint.secrets),
         concurrency=line.concurrency,
     )
     refusals: dict[str, int] = {}
@@ -101,32 +95,19 @@ async def _answer_all(
             await client.ask(asked.request, asked.purpose)
         except (BudgetError, AnswerError) as error:
             kind = "budget" if isinstance(error, BudgetError) else "answer"
-            words = redact_only(str(error), [line.api_key])
-            folder.refuse(asked.request, Refusal.model_validate({"kind": kind, "words": words}))
+            folder.refuse(asked.request, Refusal.model_validate({"kind": kind, "words": str(error)}))
             refusals[kind] = refusals.get(kind, 0) + 1
             return False
         return True
 
     async with client:
         found = await probe(client, model, tools=generation.tools, schema=bool(generation.roles))
-        write_atomic(folder.endpoint, pretty_json({"base_url": line.shown_url} | asdict(found)))
+        write_atomic(folder.endpoint, pretty_json({"base_url": endpoint.shown_url} | asdict(found)))
         ended = await asyncio.gather(*map(one, pending), return_exceptions=True)
     for error in ended:
         if isinstance(error, BaseException):
             raise error
     return Answered(sum(map(bool, ended)), refusals, ledger.spent(), ledger_mark(folder))
-
-
-class _WithoutKey(ReplyStore):
-    """Keeps replies as they came, but for the key: an endpoint that repeats it must not publish it."""
-
-    def __init__(self, folder: Path, key: str) -> None:
-        super().__init__(folder)
-        self._key = [key]
-
-    def put(self, request: ChatRequest, reply: Reply) -> None:
-        clean = redact_only(reply.model_dump_json(), self._key)
-        super().put(request, Reply.model_validate_json(clean))
 
 
 def ledger_mark(folder: Correspondence) -> str:
@@ -142,5 +123,5 @@ def require_mark(folder: Correspondence, mark: str) -> None:
     known = data[: int(size)] if size.isdigit() else b""
     if not size.isdigit() or len(known) != int(size) or hashlib.sha256(known).hexdigest() != digest:
         raise RequestsError(
-            f"{folder.ledger}: is not the ledger that the round before left ({mark[:80]}); what was spent would be forgotten"
+            f"{folder.ledger}: is not the ledger that the round before left ({ascii(mark)[:80]}): it forgets what was spent"
         )

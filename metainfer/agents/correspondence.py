@@ -100,8 +100,8 @@ class Correspondence:
             raise InputError(f"{file}: does not say which run it is of; restore the folder") from error
         if found != run:
             raise InputError(
-                f"{self.folder} is of a run of {found.engine[:64]!r} with another spec, budget or prompts; name an empty "
-                "folder (its kept/ may be copied there: what was paid for is not paid twice)"
+                f"{self.folder} is of a run of {found.engine[:64]!r} with another spec, budget or prompts; name an "
+                "empty folder (its kept/ may be copied there: what was paid for is not paid twice)"
             )
 
     def begin(self, run: RunId) -> None:

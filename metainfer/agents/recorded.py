@@ -1,4 +1,7 @@
-"""Answers from kept replies alone: no key, no endpoint. A question without one is noted, and its conversation pauses."""
+"""Answers from kept replies alone: no key, no endpoint.
+
+A question without a reply is noted, and its conversation pauses.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from metainfer.agents.pausing import PausedError
 from metainfer.agents.probe import PROBE
 from metainfer.agents.requests import PendingRequest
 from metainfer.agents.transcript import Transcript, Turn
+from metainfer.files import write_atomic
 
 
 @dataclass(frozen=True)
@@ -30,17 +34,25 @@ class Recorded:
     pending: list[PendingRequest] = field(default_factory=list)
     """Questions without a reply, filled while the run goes on."""
 
+    concurrency: int = 2
+    """Of what is judged, as where a model is asked."""
+
     @property
-    def base_url(self) -> str:
+    def shown_url(self) -> str:
         """Where the model was, as it was noted."""
         return str(self.correspondence.found_endpoint().get("base_url", ""))
+
+    def copy_ledger(self, book: Path) -> None:
+        """Put what was spent where a run looks for it."""
+        there = self.correspondence.ledger
+        write_atomic(book, there.read_bytes() if there.exists() else b"")
 
 
 class RecordedClient:
     """Stands in for a client of an endpoint."""
 
     def __init__(self, recorded: Recorded, model: str, transcript: Transcript) -> None:
-        self.endpoint = Endpoint(recorded.base_url, model)
+        self.endpoint = Endpoint(recorded.shown_url, model)
         self.dialect = Dialect()
         self._recorded = recorded
         self._transcript = transcript

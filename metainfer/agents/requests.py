@@ -58,7 +58,9 @@ def write_requests(file: Path, run: RunId, pending: Sequence[PendingRequest]) ->
     """Write them, whole or not at all. InputError for more, or longer ones, than anybody would read."""
     lines = [one.model_dump_json().encode() for one in pending]
     if len(lines) > MAX_REQUESTS or any(len(line) > MAX_LINE_BYTES for line in lines):
-        raise InputError(f"{len(lines)} questions, or one of more than {MAX_LINE_BYTES:,} bytes: more than a round takes")
+        raise InputError(
+            f"{len(lines)} questions, or one of more than {MAX_LINE_BYTES:,} bytes: more than a round takes"
+        )
     if sum(map(len, lines)) > MAX_FILE_BYTES - MAX_LINE_BYTES:
         raise InputError(f"{sum(map(len, lines)):,} bytes of questions: more than a round takes")
     header = Header(run=run, count=len(lines)).model_dump_json().encode()

@@ -105,12 +105,7 @@ def _redacted(value: Any, secrets: Sequence[str]) -> Any:
 
 def redact(text: str, secrets: Sequence[str] = ()) -> str:
     """`text` without the given secrets and without what has the shape of a key."""
-    return _SECRETS.sub(_REDACTED, redact_only(text, secrets))
-
-
-def redact_only(text: str, secrets: Sequence[str]) -> str:
-    """`text` without the given secrets."""
     for secret in secrets:
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, _REDACTED)
-    return text
+    return _SECRETS.sub(_REDACTED, text)

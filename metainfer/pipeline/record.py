@@ -17,7 +17,7 @@ from metainfer.errors import InputError
 from metainfer.files import pretty_json, write_atomic
 
 StepState = Literal["running", "done", "failed"]
-RunState = Literal["running", "published", "unchanged", "red", "failed", "lost"]
+RunState = Literal["running", "made", "published", "unchanged", "red", "failed", "lost"]
 _ALIVE = "alive"
 """A file that the run's process keeps locked; the kernel unlocks it however the process ends."""
 
