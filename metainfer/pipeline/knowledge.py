@@ -11,17 +11,24 @@ from typing import TYPE_CHECKING
 from metainfer.errors import RefusedError
 
 if TYPE_CHECKING:
-    from metainfer.forge.protocol import Forge
+    from collections.abc import Mapping
+    from typing import Protocol
+
+    class HoldsTrees(Protocol):
+        """A repository that files can be read from: a forge, or the objects of a checkout."""
+
+        def read_tree(self, ref: str, folder: str) -> Mapping[str, bytes]: ...
+
 
 _KEPT_EXPORTS = 4
 
 
-def export_knowledge(forge: Forge, commit: str, state: Path) -> Path:
+def export_knowledge(repository: HoldsTrees, commit: str, state: Path) -> Path:
     """Write `ckb/` as of `commit` below `state` and return its path; made once per commit, whole or not at all."""
     folder = state / "base" / commit
     if (folder / "ckb").is_dir():
         return folder / "ckb"
-    files = forge.read_tree(commit, "ckb")
+    files = repository.read_tree(commit, "ckb")
     if not files:
         raise RefusedError(f"commit {commit[:12]} holds no ckb/: there is no knowledge to generate from")
     folder.parent.mkdir(parents=True, exist_ok=True)

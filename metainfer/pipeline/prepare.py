@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,6 +87,16 @@ def prepare(
         sources=read_sources(spec.generation.reference, repo_root) if spec.generation.asks_a_model else {},
     )
     return Prepared(spec, spec_path, model, knowledge, inputs, fits)
+
+
+def asking(prepared: Prepared) -> Prepared:
+    """The same with what a model is asked among the inputs, if one takes part."""
+    from metainfer.pipeline.agents import agent_settings
+
+    generation, inputs = prepared.spec.generation, prepared.inputs
+    if not generation.asks_a_model:
+        return prepared
+    return replace(prepared, inputs=replace(inputs, agent=agent_settings(generation, inputs.sources)))
 
 
 def _changed(generation: Generation, changes: Mapping[str, Any]) -> Generation:

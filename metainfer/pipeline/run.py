@@ -11,8 +11,9 @@ from metainfer.errors import InputError
 from metainfer.files import write_atomic
 from metainfer.generate.manifest import EVIDENCE_NAME, Manifest
 from metainfer.pipeline.knowledge import export_knowledge
-from metainfer.pipeline.prepare import Prepared, prepare
+from metainfer.pipeline.prepare import Prepared, asking, prepare
 from metainfer.pipeline.proposed import ProposedKnowledge, read_proposals, with_own_proposal
+from metainfer.pipeline.proposing import NO_BENCH, NO_SANDBOX, make_request
 from metainfer.pipeline.record import RunLog
 from metainfer.pipeline.stages import Judged, Stages
 from metainfer.pipeline.stopping import stop_label_watch
@@ -157,7 +158,6 @@ def _make(
 
 def _with_agent(prepared: Prepared, request: RunRequest) -> Prepared:
     """The same with what a model is asked, and what was submitted, among the inputs."""
-    from metainfer.pipeline.agents import agent_settings
     from metainfer.pipeline.submitted import submitted_units
 
     spec = prepared.spec
@@ -172,45 +172,30 @@ def _with_agent(prepared: Prepared, request: RunRequest) -> Prepared:
     request.agents.priced_for(spec.generation.model or "")
     if request.allow_unsandboxed:
         raise InputError("what a model wrote runs in the sandbox or not at all; leave --allow-unsandboxed out")
-    return replace(prepared, inputs=replace(inputs, agent=agent_settings(spec.generation, inputs.sources)))
+    return asking(replace(prepared, inputs=inputs))
 
 
 def _publish(
     stages: Stages, forge: Forge, judged: Judged, evidence: Evidence, knowledge: ProposedKnowledge, base: str
 ) -> PublishOutcome:
-    from metainfer.forge.body import BodyParts, render_body
     from metainfer.forge.paths import collect_files
-    from metainfer.forge.protocol import PublishRequest
 
     request, inputs = stages.request, stages.prepared.inputs
-    evidence_data: dict[str, Any] = evidence.model_dump(mode="json", by_alias=True)
-    notes = ["The gates ran without a sandbox, as asked for."] if request.allow_unsandboxed else []
+    notes = [NO_SANDBOX] if request.allow_unsandboxed else []
     if not request.bench:
-        notes.append("The benchmark was left out, as asked for; the goals of the spec are not judged.")
-    body = render_body(
-        BodyParts(
-            manifest=judged.candidate.engine.manifest.model_dump(mode="json", by_alias=True),
-            evidence=evidence_data,
-            knowledge=knowledge.changes,
-            commands=[f"metainfer run {inputs.spec_path}", f"metainfer verify engines/{inputs.name}"],
-            notes=notes,
-        )
+        notes.append(NO_BENCH)
+    asked = make_request(
+        judged.candidate.engine.manifest,
+        evidence,
+        collect_files(stages.engine_dir, f"engines/{inputs.name}/"),
+        knowledge,
+        base_sha=base,
+        notes=notes,
+        regenerate=request.regenerate,
     )
-    files = collect_files(stages.engine_dir, f"engines/{inputs.name}/")
     with stages.log.step("publish"):
         stages.progress.start("propose")
-        outcome = forge.publish(
-            PublishRequest(
-                engine=inputs.name,
-                input_hash=inputs.input_hash,
-                base_sha=base,
-                engine_files=files,
-                proposal_files=knowledge.files,
-                title=f"{inputs.name}: generate the engine",
-                body=body,
-                regenerate=request.regenerate,
-            )
-        )
+        outcome = forge.publish(asked)
         stages.progress.done("propose", f"{outcome.status}: {outcome.reason}")
     return outcome
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metainfer.files import pretty_json, write_atomic
-from metainfer.gates.runner import GATES
 from metainfer.generate.manifest import AgentRecord
 from metainfer.generate.specializer import generate
 from metainfer.pipeline.blame import Candidate, assemble_what_fits, find_culprits
+from metainfer.pipeline.judging import Judging
 from metainfer.pipeline.performance import performance_report
 
 if TYPE_CHECKING:
@@ -51,9 +51,21 @@ class Stages:
     log: RunLog
     progress: Progress
     engine_dir: Path = field(init=False)
+    judging: Judging = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "engine_dir", self.log.folder / self.prepared.inputs.name)
+        request = self.request
+        judging = Judging(
+            self.prepared,
+            request.state,
+            self.progress,
+            seed=request.seed,
+            allow_unsandboxed=request.allow_unsandboxed,
+            peers=request.peers,
+            repeats=request.repeats,
+        )
+        object.__setattr__(self, "judging", judging)
 
     def all(self) -> Judged:
         """Make the engine, judge it, let what breaks it fall back, let a model make it faster, measure it."""
@@ -82,15 +94,7 @@ class Stages:
 
     def evidence(self, judged: Judged) -> Evidence:
         """All that was found, as it travels with the engine."""
-        from metainfer.gates.report import for_engine_at, make_evidence
-
-        inputs = self.prepared.inputs
-        gates = [for_engine_at(report, self.engine_dir, f"engines/{inputs.name}") for report in judged.gates]
-        bench = judged.bench.model_dump(mode="json") if judged.bench else None
-        evidence = make_evidence(inputs.input_hash, gates, bench)
-        if judged.optimised is None:
-            return evidence
-        return evidence.model_copy(update={"optimise": judged.optimised.model_dump(mode="json")})
+        return self.judging.evidence(self.engine_dir, judged.gates, judged.bench, judged.optimised)
 
     def _generate(self) -> Candidate:
         from metainfer.pipeline.submitted import require_good, submitted_units
@@ -122,7 +126,7 @@ class Stages:
 
     def _judge(self) -> list[GateReport]:
         with self.log.step("gates") as step:
-            gates = self._run_gates(self.engine_dir)
+            gates = self.judging.gates(self.engine_dir)
             step.message = ", ".join(f"{report.gate} {report.verdict}" for report in gates)
         self._keep_gates(gates)
         return gates
@@ -131,7 +135,7 @@ class Stages:
         """The candidate without the written units that make a gate red; None if no model wrote such."""
 
         def rerun(folder: Path, gate: str) -> GateReport:
-            [report] = self._run_gates(folder, [gate])
+            [report] = self.judging.gates(folder, [gate])
             return report
 
         if candidate.agent is None or not candidate.written:
@@ -150,7 +154,7 @@ class Stages:
         tools = tools_for(
             self.prepared,
             access,
-            self._run_gates,
+            self.judging.gates,
             folder=self.log.folder,
             state=self.request.state / "agents",
             progress=self.progress,
@@ -162,41 +166,10 @@ class Stages:
         return made
 
     def _measure(self) -> BenchReport:
-        from metainfer.bench.engine import bench_engine
-        from metainfer.bench.environment import usable_cores
-        from metainfer.bench.report import BenchSettings
-        from metainfer.sandbox.sandbox import Sandbox
-
-        goals = {name: value for name, value in self.prepared.spec.goals.model_dump().items() if value is not None}
         with self.log.step("benchmark"):
-            bench = bench_engine(
-                self.engine_dir,
-                model_dir=self.prepared.model.path,
-                model=self.prepared.model.facts,
-                peers=self.request.peers,
-                settings=BenchSettings(threads=usable_cores(), repeats=self.request.repeats),
-                goals=goals,
-                sandbox=Sandbox(allow_unsandboxed=self.request.allow_unsandboxed),
-                progress=self.progress,
-            )
+            bench = self.judging.measure(self.engine_dir)
         write_atomic(self.log.folder / "bench.json", pretty_json(bench.model_dump(mode="json")))
         return bench
-
-    def _run_gates(self, folder: Path, gates: Sequence[str] = GATES) -> list[GateReport]:
-        from metainfer.gates.runner import run_gates
-        from metainfer.sandbox.sandbox import Sandbox
-
-        return run_gates(
-            folder,
-            spec=self.prepared.spec,
-            model=self.prepared.model,
-            ckb_root=self.prepared.inputs.ckb_root,
-            sandbox=Sandbox(allow_unsandboxed=self.request.allow_unsandboxed),
-            progress=self.progress,
-            seed=self.request.seed,
-            gates=gates,
-            mypy_cache=self.request.state / "mypy",
-        )
 
     def _keep_gates(self, gates: Sequence[GateReport]) -> None:
         write_atomic(self.log.folder / "gates.json", pretty_json([report.model_dump(mode="json") for report in gates]))
