@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from metainfer import __version__
-from metainfer.commands import ci, ckb, engine, evaluate, forge, model, pr, release, run, runs, skills, spec
+from metainfer.commands import ci, ci_agents, ckb, engine, evaluate, forge, model, pr, release, run, runs, skills, spec
 from metainfer.errors import ExitCode, MetainferError
 
 
@@ -52,6 +52,8 @@ app.add_typer(pr.app, name="pr")
 app.add_typer(spec.app, name="spec")
 app.add_typer(model.app, name="model")
 app.add_typer(ckb.app, name="ckb")
+ci.app.command()(ci_agents.advance)
+ci.app.command()(ci_agents.ask)
 app.add_typer(ci.app, name="ci")
 app.add_typer(forge.app, name="forge")
 app.add_typer(runs.app, name="runs")

@@ -45,6 +45,11 @@ class Terms:
         each = 1 + self.generation.rounds + self.generation.samples + 1 + 4 + 2
         return writers * each + 4
 
+    @property
+    def most_calls(self) -> int:
+        """Of all rounds together, when every question takes as many attempts as the client makes."""
+        return self.most_questions * 5
+
     def require(self, pending: Sequence[PendingRequest]) -> None:
         """Raise RequestsError if any question is not one of this spec's."""
         if len(pending) > self.most_questions:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from metainfer.agents.budget import BudgetError, Entry, Ledger, Limits, Price
 from metainfer.agents.client import AnswerError, ChatClient, Endpoint
@@ -35,6 +35,10 @@ class Line:
     """Over all rounds, attempts that failed counted."""
     halted: Callable[[], str] | None = field(default=None, repr=False)
 
+    def bounded(self, most_calls: int) -> Line:
+        """The same, with at most so many calls where nobody has set another bound."""
+        return self if self.most_calls is not None else replace(self, most_calls=most_calls)
+
     def endpoint(self, model: str) -> Endpoint:
         return Endpoint(self.base_url, model, self.api_key)
 
@@ -49,6 +53,11 @@ class Answered:
     spent: Entry
     mark: str
     """Of the ledger as it is now: what the next round must begin with."""
+
+    def in_words(self) -> str:
+        refused = ", ".join(f"{count} refused ({kind})" for kind, count in sorted(self.refusals.items()))
+        so_far = f"{self.spent.call} calls, {self.spent.tokens:,} tokens, {self.spent.usd:.4f} USD"
+        return f"{self.replies} replies{', ' if refused else ''}{refused}; the run so far: {so_far}"
 
 
 def answer_all(
@@ -123,5 +132,5 @@ def require_mark(folder: Correspondence, mark: str) -> None:
     known = data[: int(size)] if size.isdigit() else b""
     if not size.isdigit() or len(known) != int(size) or hashlib.sha256(known).hexdigest() != digest:
         raise RequestsError(
-            f"{folder.ledger}: is not the ledger that the round before left ({ascii(mark)[:80]}): it forgets what was spent"
+            f"{folder.ledger}: is not the ledger that the round before left ({ascii(mark)[:80]}): it forgets calls"
         )

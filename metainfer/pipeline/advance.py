@@ -1,6 +1,6 @@
 """One round of a run that no process holds whole: goes as far as the replies reach, with no key and no model in reach.
 
-A run is a function of the spec, the knowledge and the model's replies. So a round makes the run again from its beginning;
+A run is a function of the spec, the knowledge and the model's replies. So a round makes it again from its beginning:
 what has a reply costs nothing, what was judged is remembered, and what is asked beyond is written down for
 `metainfer.agents.answering`. The round that finds a reply to everything ends as `metainfer run` does, short of a forge.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 State = Literal["pending", "done", "red"]
 REQUESTS_NAME = "requests.jsonl"
-RUNS = "runs"
+RUNS, BUNDLE = "runs", "bundle"
 _VERDICTS, _WORK = "verdicts", "work"
 
 
@@ -132,8 +132,8 @@ def _require_rounds(prepared: Prepared) -> None:
     generation = prepared.spec.generation
     if generation.optimise:
         raise RefusedError(
-            "generation.optimise: what is faster is measured, so replies alone do not decide the engine; set it to false "
-            "here, or run `metainfer run --optimise` on one machine"
+            "generation.optimise: what is faster is measured, so replies alone do not decide the engine; set it to "
+            "false here, or run `metainfer run --optimise` on one machine"
         )
     if generation.backend != "agents" or prepared.inputs.agent is None:
         raise InputError("no model writes units of this engine; `metainfer ci generate` makes it without one")
@@ -142,7 +142,7 @@ def _require_rounds(prepared: Prepared) -> None:
 def _clear(out: Path) -> None:
     """Leave the verdicts of an earlier round and nothing else."""
     out.mkdir(parents=True, exist_ok=True)
-    known = {REQUESTS_NAME, RUNS, _VERDICTS, _WORK}
+    known = {REQUESTS_NAME, RUNS, BUNDLE, _VERDICTS, _WORK}
     if strange := sorted(path.name for path in out.iterdir() if path.name not in known):
         raise InputError(
             f"{out}: holds {ascii(strange[0])[:80]}, which no round leaves; name another folder with --out"

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 TRANSCRIPT_NAME = "transcript.jsonl"
 ENDPOINT_NAME = "endpoint.json"
 """In a run's folder: where the model was, and what it can."""
+LEDGER_NAME = "ledger.jsonl"
+"""In the folder of a run that went in rounds: what they cost; of others the ledger lies with those of their inputs."""
 OUTCOMES_NAME = "outcomes.json"
 """In a run's folder: per contract every attempt, with its code and what was found in it."""
 _BUDGETS = {"budget_usd", "budget_tokens", "budget_wall_s"}
@@ -183,14 +185,14 @@ def require_contracts(inputs: EngineInputs, settings: Generation) -> None:
 
 def client_for(inputs: EngineInputs, settings: Generation, access: Access, *, folder: Path, state: Path) -> Client:
     """A client whose calls are booked on these inputs, within the budgets, and written down in `folder`."""
-    book = state / "ledgers" / f"{inputs.input_hash}.jsonl"
     if isinstance(access, Recorded):
+        book = folder / LEDGER_NAME
         access.copy_ledger(book)
         transcript = Transcript(folder / TRANSCRIPT_NAME)
         return Client(access, settings.model or "", Ledger(book, Limits()), transcript, access.correspondence.replies)
     access = access.priced_for(settings.model or "")
     ledger = Ledger(
-        book,
+        state / "ledgers" / f"{inputs.input_hash}.jsonl",
         Limits(
             usd=settings.budget_usd if access.price else None,
             tokens=settings.budget_tokens,
