@@ -88,7 +88,9 @@ class Correspondence:
         return self.folder / STOP_FILE
 
     def require(self, run: RunId) -> None:
-        """Raise InputError if the folder is of another run; an empty one is of any."""
+        """Raise InputError if the folder is of another run, or holds links; an empty one is of any."""
+        if odd := next((path for path in self.folder.rglob("*") if path.is_symlink()), None):
+            raise InputError(f"{self.folder}: {ascii(odd.name)[:80]} is a symbolic link; restore the folder")
         file = self.folder / "run.json"
         try:
             found = RunId.model_validate_json(read_regular(file))

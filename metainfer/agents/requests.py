@@ -72,6 +72,8 @@ def read_requests(file: Path, run: RunId) -> list[PendingRequest]:
 
     Raises RequestsError for what is no such file, is of another run, or is larger than any that is written here.
     """
+    if file.is_symlink():
+        raise RequestsError(f"{file}: is a symbolic link")
     try:
         data = read_regular(file, MAX_FILE_BYTES)
     except OSError as error:

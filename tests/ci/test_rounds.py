@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from metainfer.pipeline.replay import replay
 from tests.agents.roles_script import MLP, NORM, ROPE, SCRIPT
 from tests.agents.scripted_endpoint import answers
