@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from metainfer import __version__
 from metainfer.commands import (
     ci,
+    ci_agents,
     ci_review,
     ckb,
     engine,
@@ -69,6 +70,8 @@ app.add_typer(pr.app, name="pr")
 app.add_typer(spec.app, name="spec")
 app.add_typer(model.app, name="model")
 app.add_typer(ckb.app, name="ckb")
+ci.app.command()(ci_agents.advance)
+ci.app.command()(ci_agents.ask)
 app.add_typer(ci.app, name="ci")
 ci_review.register(ci.app)
 app.add_typer(forge.app, name="forge")

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from metainfer.agents.answer import WRITE_FILE, read_answer, said
 from metainfer.agents.brief import Brief, feedback_prompt, implementer_prompt
 from metainfer.agents.budget import BudgetError, Purpose
-from metainfer.agents.client import AnswerError, ChatClient
+from metainfer.agents.client import AnswerError
 from metainfer.agents.messages import ChatRequest, Message
+from metainfer.agents.respondent import Respondent
 from metainfer.agents.reviewer import Review
 
 Judge = Callable[[Brief, str], Awaitable[Sequence[str]]]
@@ -69,7 +70,7 @@ class Outcome:
         return self.held.code if self.held else None
 
 
-async def implement(brief: Brief, client: ChatClient, model: str, judge: Judge, effort: Effort) -> Outcome:
+async def implement(brief: Brief, client: Respondent, model: str, judge: Judge, effort: Effort) -> Outcome:
     """Ask until an answer passes, or the effort or its budget is used up.
 
     A budget that is used up, or an answer that cannot be used, ends the contract in `Outcome.stopped`; every other
@@ -91,7 +92,7 @@ async def implement(brief: Brief, client: ChatClient, model: str, judge: Judge, 
 async def converse(
     brief: Brief,
     opening: tuple[Message, ...],
-    client: ChatClient,
+    client: Respondent,
     model: str,
     judge: Judge,
     effort: Effort,

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 
 from metainfer.agents.brief import Brief, optimiser_prompt
 from metainfer.agents.budget import BudgetError
-from metainfer.agents.client import AnswerError, ChatClient
+from metainfer.agents.client import AnswerError
 from metainfer.agents.implementer import Attempt, Effort, Judge, Outcome, converse
+from metainfer.agents.respondent import Respondent
 
 OPTIMISER = "optimiser"
 """The role of these calls in ledgers and transcripts."""
 
 
 async def find_variants(
-    brief: Brief, present: str, figures: Sequence[str], client: ChatClient, model: str, judge: Judge, effort: Effort
+    brief: Brief, present: str, figures: Sequence[str], client: Respondent, model: str, judge: Judge, effort: Effort
 ) -> Outcome:
     """Ask once with repairs, then for every fresh sample; unlike an implementer, go on after one that holds.
 

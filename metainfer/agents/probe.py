@@ -11,7 +11,7 @@ from metainfer.agents.client import AnswerError, EndpointError
 from metainfer.agents.messages import ChatRequest, Message, Reply, Tool
 
 if TYPE_CHECKING:
-    from metainfer.agents.client import ChatClient
+    from metainfer.agents.respondent import Respondent
 
 _SCHEMA = {
     "type": "object",
@@ -21,6 +21,8 @@ _SCHEMA = {
 }
 _TOOL = Tool(name="report", description="Report a number.", parameters=_SCHEMA)
 _MAX_TOKENS = 64
+PROBE = "probe"
+"""The role of these calls in ledgers and transcripts."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Capabilities:
     schema: bool | None
 
 
-async def probe(client: ChatClient, model: str, *, tools: bool, schema: bool) -> Capabilities:
+async def probe(client: Respondent, model: str, *, tools: bool, schema: bool) -> Capabilities:
     """Look the model up and try what is wanted of it, by one short question each; both are booked like any other.
 
     What turns out not to work is not asked for again by this client: files come in code blocks then, schemas go into
@@ -68,9 +70,9 @@ def _question(model: str, text: str, *, tool: bool) -> ChatRequest:
     )
 
 
-async def _try(client: ChatClient, request: ChatRequest) -> bool | None:
+async def _try(client: Respondent, request: ChatRequest) -> bool | None:
     try:
-        reply = await client.ask(request, Purpose(role="probe", subject="endpoint"))
+        reply = await client.ask(request, Purpose(role=PROBE, subject="endpoint"))
     except BudgetError:
         return None
     except AnswerError:

@@ -14,9 +14,10 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from metainfer.agents.budget import BudgetError, Purpose
-from metainfer.agents.client import ChatClient, EndpointError
+from metainfer.agents.client import EndpointError
 from metainfer.agents.hygiene import as_data
 from metainfer.agents.messages import ChatRequest, Message, Reply
+from metainfer.agents.respondent import Respondent
 from metainfer.agents.templates import render
 
 _FENCED = re.compile(r"^ {0,3}```\w*\s*?\n(.*?)^ {0,3}```", re.DOTALL | re.MULTILINE)
@@ -35,7 +36,7 @@ class AnswerModel(BaseModel):
 class Asker:
     """A model that can be asked, and how long its answers may be."""
 
-    client: ChatClient
+    client: Respondent
     model: str
     max_tokens: int
 

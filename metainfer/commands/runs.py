@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from metainfer.pipeline.conversations import Conversations
     from metainfer.pipeline.record import RunRecord
 
+RunArgument = Annotated[str, typer.Argument(help="Identifier, its beginning, or the folder of a run.")]
 app = typer.Typer(no_args_is_help=True, help="List and show earlier runs.")
 
 
@@ -33,13 +35,13 @@ def list_runs() -> None:
 
 @app.command()
 def show(
-    run_id: Annotated[str, typer.Argument(help="Identifier, or its beginning.")],
+    run_id: RunArgument,
     as_json: Annotated[bool, typer.Option("--json", help="All of it as one JSON object.")] = False,
 ) -> None:
     """Show the steps of one run, with their times, and what a model did in it: by role, and call by call."""
     workspace = Workspace.find()
-    record = _find(workspace, run_id)
-    said = _conversations(workspace, record)
+    folder, record = _find(workspace, run_id)
+    said = _conversations(workspace, folder, record)
     if as_json:
         data = record.model_dump(mode="json") | {"model": said.model_dump(mode="json") if said else None}
         typer.echo(json.dumps(data, ensure_ascii=False))
@@ -55,15 +57,14 @@ def show(
             typer.echo(printable(line))
 
 
-def replay(run_id: Annotated[str, typer.Argument(help="Identifier, or its beginning.")]) -> None:
+def replay(run_id: RunArgument) -> None:
     """Rebuild a run's engine from what its model said, offline, and compare every byte. Exit code 1 if any differs."""
     from metainfer.forge.setup import open_forge
     from metainfer.pipeline.knowledge import export_knowledge
     from metainfer.pipeline.replay import replay as rebuild
 
     workspace = Workspace.find()
-    record = _find(workspace, run_id)
-    folder = workspace.state / "runs" / record.id
+    folder, record = _find(workspace, run_id)
     ckb = export_knowledge(open_forge(workspace.root), record.base, workspace.state)
     complaints = rebuild(folder, record.engine, ckb)
     for complaint in complaints:
@@ -73,19 +74,24 @@ def replay(run_id: Annotated[str, typer.Argument(help="Identifier, or its beginn
     typer.echo(f"{folder / record.engine}: every byte follows from the transcript")
 
 
-def _find(workspace: Workspace, run_id: str) -> RunRecord:
-    from metainfer.pipeline.record import list_runs
+def _find(workspace: Workspace, run_id: str) -> tuple[Path, RunRecord]:
+    """The folder of a run, and its record."""
+    from metainfer.pipeline.record import list_runs, read_record
 
+    if (Path(run_id) / "record.json").is_file():
+        return Path(run_id), read_record(Path(run_id))
     found = [record for record in list_runs(workspace.state) if record.id.startswith(run_id)]
     if len(found) != 1:
         raise InputError(f"{len(found)} runs begin with {run_id!r}; see `metainfer runs list`")
-    return found[0]
+    return workspace.state / "runs" / found[0].id, found[0]
 
 
-def _conversations(workspace: Workspace, record: RunRecord) -> Conversations | None:
+def _conversations(workspace: Workspace, folder: Path, record: RunRecord) -> Conversations | None:
     """What the run's model did; None if none took part."""
     from metainfer.pipeline.conversations import read_conversations
 
-    transcript = workspace.state / "runs" / record.id / "transcript.jsonl"
-    ledger = workspace.state / "agents" / "ledgers" / f"{record.input_hash}.jsonl"
+    transcript = folder / "transcript.jsonl"
+    ledger = folder / "ledger.jsonl"  # of a run in rounds
+    if not ledger.exists():
+        ledger = workspace.state / "agents" / "ledgers" / f"{record.input_hash}.jsonl"
     return read_conversations(transcript, ledger) if transcript.exists() else None

@@ -13,10 +13,13 @@ from metainfer.agents.brief import PROMPT_VERSION, Brief, make_brief
 from metainfer.agents.budget import STOP_FILE, Ledger, Limits, Price
 from metainfer.agents.client import ChatClient, Endpoint
 from metainfer.agents.implementer import Effort, Outcome, implement
+from metainfer.agents.pausing import together
 from metainfer.agents.planner import Step
 from metainfer.agents.prices import price_for
 from metainfer.agents.probe import probe
+from metainfer.agents.recorded import Recorded, RecordedClient
 from metainfer.agents.replies import ReplyStore
+from metainfer.agents.respondent import Respondent
 from metainfer.agents.structured import Asker
 from metainfer.agents.transcript import Transcript
 from metainfer.errors import InputError, RefusedError
@@ -30,6 +33,7 @@ from metainfer.generate.written import WrittenUnits
 from metainfer.pipeline.reference import PREFIX, excerpt, sources_digest
 from metainfer.pipeline.roles import LEFT, Roles, objections_of, unreviewed
 from metainfer.pipeline.unit_judge import UnitJudge, contracts_to_write, waves
+from metainfer.pipeline.verdicts import RememberingJudge
 
 if TYPE_CHECKING:
     from metainfer.generate.inputs import EngineInputs
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
 TRANSCRIPT_NAME = "transcript.jsonl"
 ENDPOINT_NAME = "endpoint.json"
 """In a run's folder: where the model was, and what it can."""
+LEDGER_NAME = "ledger.jsonl"
+"""In the folder of a run that went in rounds: what they cost; of others the ledger lies with those of their inputs."""
 OUTCOMES_NAME = "outcomes.json"
 """In a run's folder: per contract every attempt, with its code and what was found in it."""
 _BUDGETS = {"budget_usd", "budget_tokens", "budget_wall_s"}
@@ -82,6 +88,10 @@ class AgentAccess:
         return read_address(self.base_url).shown
 
 
+Access = AgentAccess | Recorded
+"""A model that can be asked, or what it has said already."""
+
+
 @dataclass(frozen=True)
 class Written:
     """What the model wrote that held, and what became of every contract."""
@@ -98,7 +108,7 @@ class NotWrittenError(RefusedError):
 def write_units(
     inputs: EngineInputs,
     settings: Generation,
-    access: AgentAccess,
+    access: Access,
     *,
     folder: Path,
     state: Path,
@@ -108,14 +118,17 @@ def write_units(
     """Ask the model for every contract's units, judge them, and let it repair them.
 
     `folder` gets the transcript; replies and the ledger of these inputs lie in `state`, so that a run that was cut off
-    goes on where it was and within the same budget. Raises EndpointError if the model cannot be reached, and
-    NotWrittenError where nothing may take the place of units that do not hold.
+    goes on where it was and within the same budget. Raises EndpointError if the model cannot be reached, PausedError if
+    replies that were recorded do not suffice, and NotWrittenError where nothing may take the place of units that do not
+    hold.
     """
     require_contracts(inputs, settings)
     client = client_for(inputs, settings, access, folder=folder, state=state)
     with_kernels = state / "kernels"
     with_kernels.mkdir(parents=True, exist_ok=True)
     judge = UnitJudge(inputs, sandbox, with_kernels)
+    if isinstance(access, Recorded):
+        judge = RememberingJudge(inputs, sandbox, with_kernels, access.verdicts)
     outcomes = asyncio.run(_ask_for_all(inputs, settings, client, judge, progress, folder))
     write_atomic(folder / OUTCOMES_NAME, pretty_json([asdict(outcome) for outcome in outcomes]))
     units = [WrittenUnits(o.contract, with_newline(o.code), "agents") for o in outcomes if o.code is not None]
@@ -145,13 +158,15 @@ def write_units(
 class Client:
     """What a client is made of. It belongs to an event loop, so it is made inside of one."""
 
-    access: AgentAccess
+    access: Access
     model: str
     ledger: Ledger
     transcript: Transcript
     replies: ReplyStore
 
-    def connect(self) -> ChatClient:
+    def connect(self) -> Respondent:
+        if isinstance(self.access, Recorded):
+            return RecordedClient(self.access, self.model, self.transcript)
         return ChatClient(
             Endpoint(self.access.base_url, self.model, self.access.api_key),
             ledger=self.ledger,
@@ -168,8 +183,13 @@ def require_contracts(inputs: EngineInputs, settings: Generation) -> None:
         raise InputError(f"no contract of this engine is called {', '.join(sorted(unknown))}")
 
 
-def client_for(inputs: EngineInputs, settings: Generation, access: AgentAccess, *, folder: Path, state: Path) -> Client:
+def client_for(inputs: EngineInputs, settings: Generation, access: Access, *, folder: Path, state: Path) -> Client:
     """A client whose calls are booked on these inputs, within the budgets, and written down in `folder`."""
+    if isinstance(access, Recorded):
+        book = folder / LEDGER_NAME
+        access.copy_ledger(book)
+        transcript = Transcript(folder / TRANSCRIPT_NAME)
+        return Client(access, settings.model or "", Ledger(book, Limits()), transcript, access.correspondence.replies)
     access = access.priced_for(settings.model or "")
     ledger = Ledger(
         state / "ledgers" / f"{inputs.input_hash}.jsonl",
@@ -197,7 +217,7 @@ async def _ask_for_all(
         found = await probe(client, made_of.model, tools=settings.tools, schema=bool(settings.roles))
         write_atomic(folder / ENDPOINT_NAME, pretty_json({"base_url": made_of.access.shown_url} | asdict(found)))
         roles = Roles(inputs, settings, Asker(client, made_of.model, settings.max_tokens), folder, progress)
-        plan = await roles.plan(contracts, made_of.ledger.limits)
+        plan = await roles.plan(contracts, budget_of(settings))
         # Few at once, so that the budget goes to those that the plan puts first; one more than is asked, being judged.
         places = asyncio.Semaphore(made_of.access.concurrency + 1)
 
@@ -217,7 +237,7 @@ async def _ask_for_all(
         steps = {step.contract: step for step in plan.steps}
         outcomes: list[Outcome] = []
         for wave in waves(inputs.routing, list(steps)):
-            outcomes += await asyncio.gather(*(one(steps[contract]) for contract in wave))
+            outcomes += await together(*(one(steps[contract]) for contract in wave))
             if any(outcome.code is None and inputs.routing.lacks_exemplar(outcome.contract) for outcome in outcomes):
                 return outcomes  # nothing can take its place, so all further calls would be for nothing
         outcomes.sort(key=lambda outcome: contracts.index(outcome.contract))
@@ -225,6 +245,11 @@ async def _ask_for_all(
             await roles.review(outcomes, briefs, judge)
             await roles.learn(outcomes)
         return outcomes
+
+
+def budget_of(settings: Generation) -> Limits:
+    """The spec's budget, as a plan goes by it: whatever the model costs, the question is the same."""
+    return Limits(usd=settings.budget_usd or None, tokens=settings.budget_tokens, wall_s=settings.budget_wall_s)
 
 
 def effort_of(settings: Generation) -> Effort:

@@ -17,7 +17,7 @@ from metainfer.errors import InputError
 from metainfer.files import pretty_json, write_atomic
 
 StepState = Literal["running", "done", "failed"]
-RunState = Literal["running", "published", "unchanged", "red", "failed", "lost"]
+RunState = Literal["running", "made", "published", "unchanged", "red", "failed", "lost"]
 _ALIVE = "alive"
 """A file that the run's process keeps locked; the kernel unlocks it however the process ends."""
 
@@ -106,13 +106,16 @@ def list_runs(state: Path) -> list[RunRecord]:
 
     A record that cannot be read is an InputError naming the file.
     """
-    records = []
-    for path in sorted((state / "runs").glob("*/record.json"), reverse=True):
-        try:
-            records.append(_as_it_is(RunRecord.model_validate_json(path.read_bytes()), path.parent))
-        except ValidationError as error:
-            raise InputError(f"{path}: not a run record ({error}); delete the run's folder") from error
-    return records
+    return [read_record(path.parent) for path in sorted((state / "runs").glob("*/record.json"), reverse=True)]
+
+
+def read_record(folder: Path) -> RunRecord:
+    """The record in a run's folder. InputError if it is none."""
+    path = folder / "record.json"
+    try:
+        return _as_it_is(RunRecord.model_validate_json(path.read_bytes()), folder)
+    except ValidationError as error:
+        raise InputError(f"{path}: not a run record ({error}); delete the run's folder") from error
 
 
 def _as_it_is(record: RunRecord, folder: Path) -> RunRecord:

@@ -16,6 +16,7 @@ from metainfer.agents.brief import Brief
 from metainfer.agents.budget import Limits
 from metainfer.agents.consolidator import case_of, lessons_from
 from metainfer.agents.implementer import Judge, Outcome
+from metainfer.agents.pausing import together
 from metainfer.agents.planner import Plan, Terms, default_plan, make_plan
 from metainfer.agents.revision import review_and_mend
 from metainfer.agents.structured import Asker
@@ -83,7 +84,7 @@ class Roles:
             await review_and_mend(briefs[outcome.contract], outcome, self.asker, judge, self.settings.temperature)
             self.progress.done(step, _verdict(outcome))
 
-        await asyncio.gather(*(one(outcome) for outcome in outcomes if outcome.code is not None))
+        await together(*(one(outcome) for outcome in outcomes if outcome.code is not None))
 
     async def learn(self, outcomes: Sequence[Outcome]) -> None:
         """Ask what the failures of this run teach, and keep what may be proposed in the run's folder."""
@@ -98,7 +99,7 @@ class Roles:
             input_hash=self.inputs.input_hash,
         )
         self.progress.start("learn")
-        answers = await asyncio.gather(*(lessons_from(known[name], case, self.asker) for name, case in cases.items()))
+        answers = await together(*(lessons_from(known[name], case, self.asker) for name, case in cases.items()))
         for (name, case), answer in zip(cases.items(), answers, strict=True):
             if answer.value is None:
                 sieve.lessons.skipped[name] = answer.skipped

@@ -19,6 +19,7 @@ from metainfer.pipeline.stages import Judged, Stages
 from metainfer.pipeline.stopping import stop_label_watch
 
 if TYPE_CHECKING:
+    from metainfer.agents.recorded import Recorded
     from metainfer.bench.report import BenchReport
     from metainfer.forge.protocol import Forge, PublishOutcome
     from metainfer.gates.report import Evidence, GateReport
@@ -49,6 +50,8 @@ class RunRequest:
     seed: int = 0
     agents: AgentAccess | None = None
     """Where the model is, for specs whose units a model writes."""
+    recorded: Recorded | None = None
+    """What it said already, where no model can be asked."""
     generation: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the spec's `generation` that this run sets otherwise."""
     submitted: Mapping[str, Path] = field(default_factory=dict)

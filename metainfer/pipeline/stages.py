@@ -104,7 +104,8 @@ class Stages:
         submitted = submitted_units(inputs, request.submitted)
         if submitted:
             require_good(inputs, submitted, request.state / "agents" / "kernels", Sandbox())
-        if request.agents is None or inputs.agent is None:
+        access = request.recorded or request.agents
+        if access is None or inputs.agent is None:
             return Candidate(generate(inputs, submitted), tuple(submitted))
         from metainfer.pipeline.agents import require_contracts, write_units
 
@@ -115,7 +116,7 @@ class Stages:
         made = write_units(
             inputs,
             generation,
-            request.agents,
+            access,
             folder=self.log.folder,
             state=request.state / "agents",
             sandbox=Sandbox(),
