@@ -7,7 +7,6 @@ mistake; who may write to the repository is decided by its file permissions alon
 from __future__ import annotations
 
 import random
-import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from metainfer.forge import merging
 from metainfer.forge.authorship import bot_made
 from metainfer.forge.evidence import MANIFEST, input_hash_of
 from metainfer.forge.identity import require_text
+from metainfer.forge.labels import check_label
 from metainfer.forge.lifecycle import Action, Decision, Situation, decide
 from metainfer.forge.markers import INPUT_HASH, branch_of, read_marker
 from metainfer.forge.paths import check_engine_name, check_request, engine_folder
@@ -41,7 +41,6 @@ from metainfer.forge.publishing import Publication
 from metainfer.forge.records import PullStore, Recorded, now
 
 ATTEMPTS = 12
-_LABEL = re.compile(r"[A-Za-z0-9._:/-]{1,50}")
 Result = TypeVar("Result")
 
 
@@ -158,8 +157,7 @@ class LocalForge:
         return self._change(number, f"comment by {by.label}", by, add)
 
     def label(self, number: int, by: Identity, name: str, *, remove: bool = False) -> PullRequest:
-        if not _LABEL.fullmatch(name):
-            raise InputError(f"{name!r} is no label; write up to 50 letters, digits, and any of . _ : / -")
+        check_label(name)
 
         def change(pull: PullRequest) -> PullRequest:
             if (name in pull.labels) is not remove:

@@ -239,7 +239,7 @@ class GitHubPlace:
         return self._of(BOT_LOGIN)
 
     def another(self) -> GitHubForge:
-        return self._open(BOT_LOGIN)
+        return self._open(BOT_LOGIN, f"mirror-{next(self._numbers)}")
 
     def person(self, who: Identity) -> GitHubForge:
         return self._of(who.label.removeprefix("@"))
@@ -257,14 +257,15 @@ class GitHubPlace:
 
     def _of(self, login: str) -> GitHubForge:
         if login not in self._people:
-            self._people[login] = self._open(login)
+            # A mirror holds nothing but a copy, so people can share one.
+            self._people[login] = self._open(login, "bots" if login == BOT_LOGIN else "peoples")
         return self._people[login]
 
-    def _open(self, login: str) -> GitHubForge:
+    def _open(self, login: str, mirror: str) -> GitHubForge:
         owner, _, name = self.account.slug.partition("/")
         address = GitHubAddress(owner, name, self.account.api, self.account.server)
-        folder = self.folder / f"mirror-{next(self._numbers)}"
-        return GitHubForge.open(address, folder, {"METAINFER_GITHUB_TOKEN": self.account.tokens[login]})
+        token = {"METAINFER_GITHUB_TOKEN": self.account.tokens[login]}
+        return GitHubForge.open(address, self.folder / mirror, token)
 
 
 def writes(call: Call) -> bool:

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from metainfer.errors import InputError
 from metainfer.forge import merging
@@ -19,6 +19,7 @@ from metainfer.forge.github.mirror import Mirror
 from metainfer.forge.github.publication import Publication
 from metainfer.forge.github.pulls import Pulls, state_of
 from metainfer.forge.github.reviewing import Reviewing, with_base
+from metainfer.forge.labels import check_label
 from metainfer.forge.lifecycle import Decision, Situation, decide
 from metainfer.forge.markers import branch_of
 from metainfer.forge.paths import check_engine_name, check_request, engine_folder
@@ -33,9 +34,6 @@ from metainfer.forge.protocol import (
     PullRequest,
     State,
 )
-
-if TYPE_CHECKING:
-    pass
 
 ATTEMPTS = 6
 
@@ -201,6 +199,7 @@ class GitHubForge:
         return self.get(number)
 
     def label(self, number: int, by: Identity, name: str, *, remove: bool = False) -> PullRequest:
+        check_label(name)
         self.pulls.must(number)
         if remove:
             self.conversation.take_label(number, name)
