@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from metainfer.forge.github.address import GitHubAddress
 from metainfer.forge.github.forge import GitHubForge
 from metainfer.forge.local import LocalForge
 from metainfer.forge.markers import branch_of
+from metainfer.forge.plumbing import Repository
 from metainfer.forge.protocol import Forge, Identity, PublishOutcome, PublishRequest, PullRequest
 from metainfer.forge.records import now
 from metainfer.forge.setup import create_local_forge
@@ -72,6 +73,10 @@ class Place(Protocol):
 
     def writes(self) -> list[str]:
         """Everything written since the place was made, in a form that grows with each write."""
+        ...
+
+    def interrupt(self, act: Callable[[], object], *, late: bool) -> None:
+        """Do something once, after the bot looked and before it moves a branch; `late`: while it does so."""
         ...
 
 
@@ -186,8 +191,25 @@ class LocalPlace:
         assert self._forge.repo.move_refs([store.change(pull, None, "opened", who)], "open")
         return number
 
+    def interrupt(self, act: Callable[[], object], *, late: bool) -> None:
+        repo = InterruptedRepository(self.bare.path, "update-ref" if late else "commit-tree", act)
+        self._forge.repo = self._forge.store.repo = repo
+
     def writes(self) -> list[str]:
         return sorted(f"{name} {sha}" for name, sha in self.bare.branches("refs").items())
+
+
+class InterruptedRepository(Repository):
+    """Lets a rival act once, just before the first change of a kind."""
+
+    def __init__(self, git_dir: Path, kind: str, rival: Callable[[], object]) -> None:
+        super().__init__(git_dir)
+        self._kind, self._rivals = kind, [rival]
+
+    def _mutate(self, arguments: Sequence[str], stdin: bytes, extra: Mapping[str, str] | None) -> bytes | None:
+        if arguments[0] == self._kind and self._rivals:
+            self._rivals.pop()()
+        return super()._mutate(arguments, stdin, extra)
 
 
 def local_template(folder: Path) -> Path:
@@ -247,6 +269,11 @@ class GitHubPlace:
     def open_by_hand(self, who: Identity, branch: str, title: str, body: str = "Mine.") -> int:
         repo = self.person(who).connection.repo
         return repo.create_pull(base="main", head=branch, title=title, body=body).number
+
+    def interrupt(self, act: Callable[[], object], *, late: bool) -> None:
+        # What is there was fetched before the API is asked; a push asks where the branch is, and then moves it.
+        method, path = ("POST", "/git-receive-pack$") if late else ("GET", "/pulls$")
+        self.faults.before(method, f"{self.account.slug}.*{path}", lambda: act() and None)
 
     def writes(self) -> list[str]:
         return [str(call) for call in self.faults.calls if writes(call) and self.account.slug in call.path]

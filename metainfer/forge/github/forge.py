@@ -230,7 +230,10 @@ class GitHubForge:
     # Releasing
 
     def create_tag(self, name: str, commit: str, message: str, tagger: Identity) -> bool:
+        self._once()
         self.mirror.repo.read("check-ref-format", f"refs/tags/{name}")
+        if not self.mirror.has(commit):
+            raise InputError(f"{commit!r} names no commit of {self.connection.address.slug}")
         tag = self.mirror.repo.write_tag(name, commit, message, tagger, int(time.time()))
         return self.mirror.push(f"refs/tags/{name}", tag, None)
 
