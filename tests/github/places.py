@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -142,6 +143,26 @@ class Acting:
         before = self.place.writes()
         yield
         assert self.place.writes() == before
+
+
+def together(acts: Sequence[Callable[[], object]]) -> list[object]:
+    """Run all at once, as far as threads and the processes that they start allow; what each returned, in order."""
+    barrier = threading.Barrier(len(acts))
+    results: list[object] = [None] * len(acts)
+
+    def run(n: int) -> None:
+        barrier.wait()
+        try:
+            results[n] = acts[n]()
+        except BaseException as error:
+            results[n] = error
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(len(acts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    return results
 
 
 # The local forge

@@ -9,6 +9,7 @@ import pytest
 from metainfer.errors import ConflictError
 from metainfer.forge.protocol import MergeRefusedError, Status
 from tests.forge.engines import ENGINE, FOLDER, KNOWLEDGE
+from tests.github.bare import SOMEBODY
 from tests.github.places import CONTRACT, Acting
 
 
@@ -64,6 +65,13 @@ def test_an_approval_does_not_carry_over_to_a_new_head(place: Acting) -> None:
     place.approve()
     place.publish("sha256:bb")
     assert "the reviewed head is not the one to be merged" in refusal(place)
+
+
+def test_a_pull_request_can_be_merged_after_an_update(place: Acting) -> None:
+    place.publish()
+    head = place.publish("sha256:bb").head
+    place.merge()
+    assert place.bare.git("rev-parse", "main^2") == head
 
 
 def test_a_head_that_is_not_the_expected_one_is_neither_approved_nor_merged(place: Acting) -> None:
@@ -147,8 +155,6 @@ def test_what_is_closed_or_merged_is_not_approved_any_more(place: Acting, act: C
 
 def test_a_merge_with_git_alone_is_noticed(place: Acting) -> None:
     head = place.publish().head
-    from tests.github.bare import SOMEBODY
-
     merge = place.bare.commit_tree(f"{head}^{{tree}}", [place.base(), head], "Merge by hand\n", SOMEBODY)
     place.bare.set_ref("refs/heads/main", merge)
     assert place.forge.get(1).state == "merged"

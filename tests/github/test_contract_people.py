@@ -6,8 +6,9 @@ import pytest
 
 from metainfer.errors import ConflictError, InputError
 from metainfer.forge.markers import branch_of
-from metainfer.forge.protocol import NoSuchPullError, Status
+from metainfer.forge.protocol import BOT, NoSuchPullError, Status
 from tests.forge.engines import ENGINE, FOLDER
+from tests.github.bare import Who
 from tests.github.places import BRANCH, Acting
 
 
@@ -33,9 +34,6 @@ def test_the_same_inputs_are_blocked_too(place: Acting) -> None:
 
 
 def test_an_amended_commit_of_the_bot_is_a_persons(place: Acting) -> None:
-    from metainfer.forge.protocol import BOT
-    from tests.github.bare import Who
-
     head = place.publish().head
     message = place.bare.git("log", "-1", "--format=%B", head)
     alice, bot = Who("Alice Example", "alice@example.org"), Who(BOT.name, BOT.email)
@@ -71,7 +69,7 @@ def test_a_pull_request_closed_by_a_person_stays_closed_until_the_inputs_change(
     place.publish()
     place.close(1, "not now")
     pull = place.forge.get(1)
-    assert (pull.state, pull.closed_by) == ("closed", place.bob.label)
+    assert pull.state == "closed"
     assert [note.text for note in pull.comments] == ["not now"]
     with place.nothing_written():
         for _ in range(2):
@@ -82,6 +80,16 @@ def test_a_pull_request_closed_by_a_person_stays_closed_until_the_inputs_change(
     assert (outcome.status, outcome.number) == (Status.CREATED, 2)
     assert place.forge.get(2).body.startswith("Follows #1, which ")
     assert place.forge.get(1).state == "closed"
+
+
+def test_who_closed_a_pull_request_is_told(place: Acting) -> None:
+    place.publish()
+    place.close()
+    assert place.forge.get(1).closed_by == place.bob.label
+    outcome = place.publish()
+    assert outcome.reason.startswith(f"{place.bob.label} closed pull request #1")
+    place.publish("sha256:bb")
+    assert place.bob.label.removeprefix("@") in place.forge.get(2).body.splitlines()[0]
 
 
 def test_regenerate_opens_what_was_closed_anew(place: Acting) -> None:

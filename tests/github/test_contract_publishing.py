@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from metainfer.forge.markers import INPUT_HASH, branch_of, read_marker, read_trailers
@@ -208,7 +210,5 @@ def test_the_longest_body_is_taken_whole_and_a_longer_one_is_refused_before_anyt
 
 
 def test_a_title_is_one_line(place: Acting) -> None:
-    import dataclasses
-
     place.forge.publish(dataclasses.replace(place.request(), title="Generate\ntiny-cpu\r\n"))
     assert place.forge.get(1).title == "Generate tiny-cpu"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,27 +11,7 @@ from metainfer.errors import ConflictError
 from metainfer.forge.markers import branch_of
 from metainfer.forge.protocol import Forge, PublishOutcome, Status
 from tests.forge.engines import ENGINE, FOLDER
-from tests.github.places import BRANCH, Acting
-
-
-def together(acts: Sequence[Callable[[], object]]) -> list[object]:
-    """Run all at once, as far as threads and the processes that they start allow; what each returned, in order."""
-    barrier = threading.Barrier(len(acts))
-    results: list[object] = [None] * len(acts)
-
-    def run(n: int) -> None:
-        barrier.wait()
-        try:
-            results[n] = acts[n]()
-        except BaseException as error:
-            results[n] = error
-
-    threads = [threading.Thread(target=run, args=(n,)) for n in range(len(acts))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    return results
+from tests.github.places import BRANCH, Acting, together
 
 
 def publishers(place: Acting, hashes: Sequence[str], **parts: object) -> list[PublishOutcome]:
