@@ -106,7 +106,8 @@ class LocalForge:
 
     def preview(self, engine: str, input_hash: str, base: str = DEFAULT_BASE) -> PublishOutcome:
         check_engine_name(engine)
-        return decide(self._situation(engine, base)[0], input_hash).outcome
+        seen = self._situation(engine, base)[0]
+        return decide(seen, input_hash, regenerate=seen.asked).outcome
 
     def publish(self, request: PublishRequest) -> PublishOutcome:
         check_request(request)
@@ -118,7 +119,8 @@ class LocalForge:
             seen, recorded, base_tip = self._situation(request.engine, request.base)
             seen_first.append(seen.tip)
             # A person may have pushed between two attempts: what they asked to be replaced is what was there first.
-            regenerate = request.regenerate and (seen.tip == seen_first[0] or seen.tip_is_ours)
+            wanted = request.regenerate or seen.asked
+            regenerate = wanted and (seen.tip == seen_first[0] or seen.tip_is_ours)
             decision = decide(seen, request.input_hash, regenerate=regenerate)
             current = _current(decision, recorded)
             updates, outcome = publication.carry_out(decision, seen, recorded, current, base_tip)

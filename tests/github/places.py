@@ -12,7 +12,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -302,6 +302,11 @@ class GitHubPlace:
     def calls(self) -> list[Call]:
         """Every call for this repository, reads among them."""
         return [call for call in self.faults.calls if self.account.slug in call.path]
+
+    def sign_in(self, login: str, token: str) -> None:
+        """Let an account use another token from now on, or be one of those who are here."""
+        self.account = replace(self.account, tokens={**self.account.tokens, login: token})
+        self._people.pop(login, None)
 
     def _of(self, login: str) -> GitHubForge:
         if login not in self._people:

@@ -99,6 +99,8 @@ def test_a_persons_commit_on_the_branch_stops_the_merge(place: Acting) -> None:
     place.approve()
     place.by_hand()
     assert refusal(place)
+    place.approve(1, place.alice)
+    assert refusal(place)
 
 
 def test_knowledge_needs_an_owner_of_the_knowledge_base(place: Acting) -> None:

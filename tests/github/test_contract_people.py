@@ -6,7 +6,7 @@ import pytest
 
 from metainfer.errors import ConflictError, InputError
 from metainfer.forge.markers import branch_of
-from metainfer.forge.protocol import BOT, NoSuchPullError, Status
+from metainfer.forge.protocol import BOT, REGENERATE_LABEL, NoSuchPullError, Status
 from tests.forge.engines import ENGINE, FOLDER
 from tests.github.bare import Who
 from tests.github.places import BRANCH, Acting
@@ -89,7 +89,8 @@ def test_who_closed_a_pull_request_is_told(place: Acting) -> None:
     outcome = place.publish()
     assert outcome.reason.startswith(f"{place.bob.label} closed pull request #1")
     place.publish("sha256:bb")
-    assert place.bob.label.removeprefix("@") in place.forge.get(2).body.splitlines()[0]
+    assert place.forge.get(2).body.startswith("Follows #1, which ")
+    assert "bob" in place.forge.get(2).body.splitlines()[0]
 
 
 def test_regenerate_opens_what_was_closed_anew(place: Acting) -> None:
@@ -183,6 +184,36 @@ def test_a_label_twice_is_a_label_once_and_writes_nothing(place: Acting) -> None
     with place.nothing_written():
         assert bob.label(1, place.bob, "metainfer/stop").labels == ("metainfer/stop",)
         bob.label(1, place.bob, "absent", remove=True)
+
+
+def test_the_label_to_regenerate_unblocks_once(place: Acting) -> None:
+    place.publish()
+    theirs = place.by_hand()
+    assert place.publish("sha256:bb").status is Status.BLOCKED
+    place.person(place.bob).label(1, place.bob, REGENERATE_LABEL)
+    assert place.forge.preview(ENGINE, "sha256:bb").status is Status.UPDATED
+    outcome = place.publish("sha256:bb")
+    assert (outcome.status, outcome.number) == (Status.UPDATED, 1)
+    assert place.tip() == outcome.head != theirs
+    pull = place.forge.get(1)
+    assert pull.labels == ()
+    assert sum(theirs in note.text for note in pull.comments) == 1
+    with place.nothing_written():
+        assert place.publish("sha256:bb").status is Status.UNCHANGED
+    place.by_hand()
+    assert place.publish("sha256:bb").status is Status.BLOCKED
+
+
+def test_the_label_is_taken_off_although_the_same_came_out(place: Acting) -> None:
+    head = place.publish().head
+    place.person(place.bob).label(1, place.bob, REGENERATE_LABEL)
+    place.person(place.bob).label(1, place.bob, "area/cpu")
+    assert place.forge.preview(ENGINE, "sha256:aa").status is Status.UPDATED
+    outcome = place.publish()
+    assert (outcome.status, outcome.head) == (Status.UNCHANGED, head)
+    assert place.forge.get(1).labels == ("area/cpu",)
+    with place.nothing_written():
+        assert place.publish().status is Status.UNCHANGED
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "x" * 51, "caf\u00e9", "a\nb", "@a"])
