@@ -67,6 +67,18 @@ def test_a_pull_request_opened_by_hand_from_the_bots_branch_is_taken_back_and_no
     assert (pull.engine, pull.title) == (ENGINE, "Generate tiny-cpu")
 
 
+def test_a_pull_request_that_another_run_opened_just_before_ours_is_found(on_stub: Acting) -> None:
+    """GitHub says 422 to the second: looked for again, and no failure."""
+    rival, wanted, theirs = on_stub.another(), on_stub.request(), []
+    path = f"{on_stub.account.slug}/pulls$"
+    on_stub.faults.before("POST", path, lambda: theirs.append(rival.publish(wanted)))
+    outcome = on_stub.forge.publish(wanted)
+    assert [(each.status, each.number) for each in theirs] == [(Status.CREATED, 1)]
+    assert (outcome.status, outcome.number, outcome.head) == (Status.UPDATED, 1, on_stub.tip())
+    assert on_stub.states() == ["open"]
+    assert on_stub.writes().count(f"POST /api/v3/repos/{on_stub.account.slug}/pulls") == 2
+
+
 @pytest.mark.parametrize("body", ["", "All gone.", '<!-- metainfer:{"engine": "tiny-cpu"} -->'])
 def test_a_body_that_was_written_over_is_written_again(on_stub: Acting, body: str) -> None:
     head = on_stub.publish().head
