@@ -11,6 +11,7 @@ from metainfer.forge.plumbing import RefUpdate, Repository
 from metainfer.forge.proposal import MAX_BODY_CHARACTERS, Proposal, same_tree
 from metainfer.forge.protocol import (
     BOT,
+    REGENERATE_LABEL,
     Comment,
     PublishOutcome,
     PublishRequest,
@@ -69,7 +70,8 @@ class Publication:
             return ([self._retired(current)] if current else []), outcome
         if current and self._already_proposed(head, current.pull, seen):
             reason = f"pull request #{current.pull.number} already proposes exactly these files"
-            return [], PublishOutcome(Status.UNCHANGED, reason, current.pull.number, current.pull.head)
+            moves = [self._changed(current, {"labels": _labels(current)}, "made again")] if seen.asked else []
+            return moves, PublishOutcome(Status.UNCHANGED, reason, current.pull.number, current.pull.head)
         branch_move = RefUpdate(self.branch, head, seen.tip)
         # A replaced branch stays reachable from the record, whoever made it.
         keep = [seen.tip] if seen.tip else []
@@ -112,7 +114,7 @@ class Publication:
         return self.store.change(pull, None, "opened", BOT, keep)
 
     def _updated(self, current: Recorded, head: str, reason: str, keep: Sequence[str], seen: Situation) -> RefUpdate:
-        news = {**self._proposal(head), "updated": now()}
+        news = {**self._proposal(head), "updated": now(), "labels": _labels(current)}
         if seen.tip and not seen.tip_is_ours:
             text = f"Regenerated on request. The branch was at {seen.tip}, which this record keeps reachable."
             note = Comment(by=BOT.label, at=now(), text=text, head=head)
@@ -148,3 +150,8 @@ class Publication:
 
     def _changed(self, current: Recorded, news: Mapping[str, object], what: str, keep: Sequence[str] = ()) -> RefUpdate:
         return self.store.change(current.pull.model_copy(update=news), current.sha, what, BOT, keep)
+
+
+def _labels(current: Recorded) -> tuple[str, ...]:
+    """Those that stay: to be made again is asked once."""
+    return tuple(name for name in current.pull.labels if name != REGENERATE_LABEL)

@@ -81,6 +81,13 @@ class Conversation:
             lambda: name in self.labels(number) or None,
         )
 
+    def labelled_by(self, number: int, name: str) -> str:
+        """The account that put a label on last; empty if that is not known."""
+        path = f"{self._issue(number)}/events"
+        events = self.connection.read(f"reading who labelled #{number}", lambda: list(self._pages(path)))
+        put_on = [e for e in events if e.get("event") == "labeled" and (e.get("label") or {}).get("name") == name]
+        return str((put_on[-1].get("actor") or {}).get("login") or "") if put_on else ""
+
     def take_label(self, number: int, name: str) -> None:
         """Take a label off; one that is not there stays off."""
         if name not in self.labels(number):

@@ -19,7 +19,7 @@ from metainfer.forge.lifecycle import Action, Decision, Situation
 from metainfer.forge.markdown import inline
 from metainfer.forge.markers import INPUT_HASH, branch_of, one_line, read_marker, read_trailers, with_marker
 from metainfer.forge.proposal import MAX_BODY_CHARACTERS, Proposal, same_tree
-from metainfer.forge.protocol import BOT, PublishOutcome, PublishRequest, PullRequest, Status
+from metainfer.forge.protocol import BOT, REGENERATE_LABEL, PublishOutcome, PublishRequest, PullRequest, Status
 
 if TYPE_CHECKING:
     from github.PullRequest import PullRequest as Pull
@@ -53,7 +53,10 @@ class Publication:
             pushed = self.mirror.has(decision.pull.head) and self._push(decision.pull.head, seen.tip)
             return outcome if pushed else None
         if decision.action in (Action.CREATE, Action.UPDATE):
-            return self._propose(decision, seen, base_tip)
+            done = self._propose(decision, seen, base_tip)
+            if seen.asked and done is not None and done.number and done.status is not Status.BLOCKED:
+                self.conversation.take_label(done.number, REGENERATE_LABEL)
+            return done
         return outcome
 
     def _propose(self, decision: Decision, seen: Situation, base_tip: str) -> PublishOutcome | None:

@@ -57,7 +57,10 @@ class Pulls:
 
     def one(self, number: int) -> Pull | None:
         """One by its number; None if there is none."""
-        return self.connection.find(f"reading pull request #{number}", lambda: self.connection.repo.get_pull(number))
+        # PyGithub would put the question off until the first look at the answer, where nobody waits for a 404.
+        return self.connection.find(
+            f"reading pull request #{number}", lambda: self.connection.repo.get_pull(number).complete()
+        )
 
     def must(self, number: int) -> Pull:
         """The same; NoSuchPullError if there is none."""

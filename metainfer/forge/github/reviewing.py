@@ -13,6 +13,7 @@ from metainfer.forge.github.errors import GitHubRefusedError
 from metainfer.forge.github.mirror import Mirror
 from metainfer.forge.github.owners import Owners
 from metainfer.forge.github.pulls import Pulls, state_of
+from metainfer.forge.identity import require_text
 from metainfer.forge.paths import KNOWLEDGE
 from metainfer.forge.protocol import MergeOutcome, MergeRefusedError, PullRequest
 
@@ -31,7 +32,7 @@ class Reviewing:
 
     def comment(self, number: int, text: str) -> None:
         """Say something once. InputError if it is nothing."""
-        if not text.strip():
+        if not require_text(text, "the comment").strip():
             raise InputError("the comment is empty; write what you want to say")
         self.pulls.must(number)
         before = {remark.id for remark in self.conversation.remarks(number)}
@@ -65,6 +66,7 @@ class Reviewing:
 
     def close(self, number: int, comment: str | None) -> None:
         """Close without merging; one that is closed stays as it is. ConflictError if it is merged."""
+        comment = require_text(comment, "the comment") if comment else None
         pull = self.pulls.must(number)
         if state_of(pull) == "merged":
             raise ConflictError(f"pull request #{number} is merged")

@@ -80,6 +80,17 @@ class Comment:
 
 
 @dataclass(eq=False)
+class Event:
+    """A label that was put on ("labeled") or taken off ("unlabeled")."""
+
+    id: int
+    event: str
+    actor: User
+    label: str
+    created_at: str = field(default_factory=now)
+
+
+@dataclass(eq=False)
 class Review:
     id: int
     user: User
@@ -107,6 +118,7 @@ class Issue:
     labels: list[str] = field(default_factory=list)
     assignees: list[User] = field(default_factory=list)
     comments: list[Comment] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     pull: Pull | None = None
 
     def touch(self) -> None:
