@@ -286,3 +286,27 @@ def test_the_primary_limit_ends_with_a_403(stub: Stub, repo: Repo) -> None:
     got = httpx.get(f"{stub.api_url}/repos/{repo.full_name}", headers=headers)
     assert got.status_code == 403
     assert "rate limit exceeded" in got.json()["message"]
+
+
+def test_a_jobs_token_talks_on_pull_requests_by_the_right_for_those_and_on_issues_by_the_other(
+    stub: Stub, repo: Repo, bot: Client
+) -> None:
+    """What GitHub's lists of permissions say of each call; a job that asks for less than it does stops there."""
+    pull, issue = bot.open("work")["number"], bot.call("POST", "/issues", 201, {"title": "I"})["number"]
+    job = Client(stub, repo, "bot")
+    job.http.headers["Authorization"] = f"Bearer {stub.actions_token(repo.full_name, pull_requests='write')}"
+    said = job.call("POST", f"/issues/{pull}/comments", 201, {"body": "x"})
+    job.call("PATCH", f"/issues/comments/{said['id']}", 200, {"body": "y"})
+    job.call("POST", f"/issues/{pull}/labels", 200, {"labels": ["new"]})
+    job.call("GET", f"/issues/{pull}/comments", 200)
+    job.call("POST", f"/issues/{issue}/comments", 403, {"body": "x"})
+    job.call("GET", f"/issues/{pull}", 403)
+    job.call("GET", "/issues", 403)
+
+
+def test_a_jobs_token_sees_drafts_of_releases_if_it_may_write_contents(stub: Stub, repo: Repo, bot: Client) -> None:
+    bot.call("POST", "/releases", 201, {"tag_name": "v1", "draft": True})
+    for level, count in (("write", 1), ("read", 0)):
+        job = Client(stub, repo, "bot")
+        job.http.headers["Authorization"] = f"Bearer {stub.actions_token(repo.full_name, contents=level)}"
+        assert len(job.call("GET", "/releases", 200)) == count

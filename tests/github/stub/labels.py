@@ -13,7 +13,8 @@ from tests.github.stub.world import Repo
 
 routes = APIRouter(prefix="/repos/{owner}/{repo}")
 Reads = Annotated[Here, at("issues")]
-Triages = Annotated[Here, at("issues", "write", "triage")]
+ReadsOn = Annotated[Here, at("issues", of_pulls=True)]
+Triages = Annotated[Here, at("issues", "write", "triage", of_pulls=True)]
 Writes = Annotated[Here, at("issues", "write", "write")]
 
 
@@ -34,7 +35,7 @@ class ChangedLabel(Body):
 
 
 @routes.get("/issues/{issue_number}/labels")
-async def labels_of(here: Reads, issue_number: Number) -> Any:
+async def labels_of(here: ReadsOn, issue_number: Number) -> Any:
     return [label(here.world, here.repo, name) for name in page(here, here.issue(issue_number).labels)]
 
 
