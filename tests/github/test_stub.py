@@ -310,3 +310,19 @@ def test_a_jobs_token_sees_drafts_of_releases_if_it_may_write_contents(stub: Stu
         job = Client(stub, repo, "bot")
         job.http.headers["Authorization"] = f"Bearer {stub.actions_token(repo.full_name, contents=level)}"
         assert len(job.call("GET", "/releases", 200)) == count
+
+
+def test_an_issue_tells_who_did_what_to_it(bot: Client, ann: Client) -> None:
+    number = bot.open("work")["number"]
+    ann.call("POST", f"/issues/{number}/labels", 200, {"labels": ["generate"]})
+    ann.call("DELETE", f"/issues/{number}/labels/generate", 200)
+    ann.call("PATCH", f"/pulls/{number}", 200, {"state": "closed"})
+    bot.call("PATCH", f"/pulls/{number}", 200, {"state": "open"})
+    events = bot.call("GET", f"/issues/{number}/events", 200)
+    told = [(each["event"], each["actor"]["login"], (each.get("label") or {}).get("name")) for each in events]
+    assert told == [
+        ("labeled", "ann", "generate"),
+        ("unlabeled", "ann", "generate"),
+        ("closed", "ann", None),
+        ("reopened", "bot", None),
+    ]

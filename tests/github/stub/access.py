@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tests.github.stub.refusals import Refusal, not_found
 from tests.github.stub.sync import follow_git
-from tests.github.stub.world import ROLES, Issue, Repo, Token, User, World
+from tests.github.stub.world import ROLES, Issue, IssueEvent, Repo, Token, User, World
 
 Number = Annotated[int, Path(ge=1)]
 Item = TypeVar("Item")
@@ -64,6 +64,10 @@ class Here:
         if found is None:
             raise not_found()
         return found
+
+    def note(self, issue: Issue, event: str, label: str | None = None) -> None:
+        """Write down what the caller did to an issue."""
+        issue.events.append(IssueEvent(self.world.next_id(), event, self.user, label))
 
     def pull(self, number: int) -> Issue:
         found = self.issue(number)

@@ -107,10 +107,18 @@ async def change_issue(here: WritesTalk, issue_number: Number, body: ChangedIssu
     if body.state == "closed" and issue.state == "open":
         close(issue)
         issue.closed_by, issue.state_reason = here.user, body.state_reason or "completed"
+        here.note(issue, "closed")
     elif body.state == "open" and issue.state == "closed" and issue.pull is None:
         issue.state, issue.closed_at, issue.closed_by, issue.state_reason = "open", None, None, "reopened"
+        here.note(issue, "reopened")
     issue.touch()
     return talk_shapes.issue(here.world, here.repo, issue)
+
+
+@routes.get("/issues/{issue_number}/events")
+async def list_events(here: ReadsTalk, issue_number: Number) -> Any:
+    issue = here.issue(issue_number)
+    return [talk_shapes.event(here.world, here.repo, event) for event in page(here, issue.events)]
 
 
 # Comments

@@ -46,6 +46,7 @@ async def add_labels(here: Triages, issue_number: Number, body: Names) -> Any:
         known = known_label(here.world, here.repo, name)
         if known not in issue.labels:
             issue.labels.append(known)
+            here.note(issue, "labeled", known)
     issue.touch()
     return [label(here.world, here.repo, name) for name in issue.labels]
 
@@ -53,7 +54,13 @@ async def add_labels(here: Triages, issue_number: Number, body: Names) -> Any:
 @routes.put("/issues/{issue_number}/labels")
 async def set_labels(here: Triages, issue_number: Number, body: Names) -> Any:
     issue = here.issue(issue_number)
-    issue.labels = [known_label(here.world, here.repo, name) for name in body.labels]
+    before, issue.labels = issue.labels, [known_label(here.world, here.repo, name) for name in body.labels]
+    for name in issue.labels:
+        if name not in before:
+            here.note(issue, "labeled", name)
+    for name in before:
+        if name not in issue.labels:
+            here.note(issue, "unlabeled", name)
     return [label(here.world, here.repo, name) for name in issue.labels]
 
 
@@ -64,6 +71,7 @@ async def remove_label(here: Triages, issue_number: Number, name: str) -> Any:
     if found is None:
         raise not_found()
     issue.labels.remove(found)
+    here.note(issue, "unlabeled", found)
     issue.touch()
     return [label(here.world, here.repo, name) for name in issue.labels]
 

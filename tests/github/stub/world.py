@@ -90,6 +90,17 @@ class Review:
 
 
 @dataclass(eq=False)
+class IssueEvent:
+    """Something that was done to an issue: closed, reopened, merged, labeled, unlabeled."""
+
+    id: int
+    event: str
+    actor: User
+    label: str | None = None
+    created_at: str = field(default_factory=now)
+
+
+@dataclass(eq=False)
 class Issue:
     """An issue; the half of a pull request that is one has `pull` set."""
 
@@ -107,6 +118,7 @@ class Issue:
     labels: list[str] = field(default_factory=list)
     assignees: list[User] = field(default_factory=list)
     comments: list[Comment] = field(default_factory=list)
+    events: list[IssueEvent] = field(default_factory=list)
     pull: Pull | None = None
 
     def touch(self) -> None:
