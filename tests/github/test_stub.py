@@ -326,3 +326,19 @@ def test_an_issue_tells_who_did_what_to_it(bot: Client, ann: Client) -> None:
         ("closed", "ann", None),
         ("reopened", "bot", None),
     ]
+
+
+def test_runs_of_a_workflow_are_told_the_newest_first_and_by_how_they_ended(stub: Stub, slug: str) -> None:
+    repo = stub.repo(slug, {".github/workflows/a.yml": b"on: push\n"}, ann="write")
+    sha = repo.bare.tip("refs/heads/main") or ""
+    runs = [repo.start_run(stub.world, "a.yml", "push", sha) for _ in range(3)]
+    runs[0].end("success")
+    runs[1].end("failure")
+    repo.start_run(stub.world, "b.yml", "push", sha)
+    job = Client(stub, repo, "ann")
+    job.http.headers["Authorization"] = f"Bearer {stub.actions_token(slug, actions='read')}"
+    told = job.call("GET", "/actions/workflows/a.yml/runs", 200)["workflow_runs"]
+    assert [(run["run_number"], run["conclusion"]) for run in told] == [(3, None), (2, "failure"), (1, "success")]
+    [good] = job.call("GET", "/actions/workflows/a.yml/runs?status=success&per_page=1", 200)["workflow_runs"]
+    assert good["id"] == runs[0].id
+    job.call("GET", "/actions/workflows/c.yml/runs", 404)
