@@ -73,14 +73,17 @@ def publish_bundle(
 
 
 def say_stopped(forge: Forge, engine: str, input_hash: str, base_branch: str = DEFAULT_BASE) -> PublishOutcome:
-    """Say on the engine's pull request, once for each state of its branch, that a person's commits stop the bot."""
+    """Say on the engine's pull request, once, that a person's commits stop the bot."""
+    from metainfer.forge.github.forge import GitHubForge
+
+    if isinstance(forge, GitHubForge):
+        return forge.say_blocked(engine, input_hash, base_branch)
     preview = forge.preview(engine, input_hash, base_branch)
     pull = forge.find_open(engine, base_branch)
     if preview.status is not Status.BLOCKED or pull is None:
         return preview
     text = f"Stopped: {preview.reason}."
-    # A forge may put a mark of its own behind the text, and its list of pull requests holds no comments.
-    if not any(comment.text.startswith(text) for comment in forge.get(pull.number).comments):
+    if not any(comment.text == text for comment in forge.get(pull.number).comments):
         forge.comment(pull.number, BOT, text)
     return preview
 

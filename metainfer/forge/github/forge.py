@@ -17,7 +17,7 @@ from metainfer.forge.github.connect import Connection, connect
 from metainfer.forge.github.conversation import Conversation
 from metainfer.forge.github.mirror import Mirror
 from metainfer.forge.github.owners import Owners
-from metainfer.forge.github.publication import Publication
+from metainfer.forge.github.publication import Publication, say_blocked
 from metainfer.forge.github.pulls import Pulls, state_of
 from metainfer.forge.github.reviewing import Reviewing, with_base
 from metainfer.forge.labels import check_label
@@ -35,6 +35,7 @@ from metainfer.forge.protocol import (
     PublishRequest,
     PullRequest,
     State,
+    Status,
 )
 
 ATTEMPTS = 6
@@ -161,6 +162,19 @@ class GitHubForge:
             f"publishing {request.engine}: others kept moving {branch_of(request.engine)}; nothing of theirs was "
             "touched, run it again"
         )
+
+    def say_blocked(self, engine: str, input_hash: str, base: str = DEFAULT_BASE) -> PublishOutcome:
+        """What `publish` says where a person's commits stop it, by a job that has nothing to publish.
+
+        Gives what `preview` does; nothing is said unless that is `blocked`.
+        """
+        check_engine_name(engine)
+        self._refresh(base)
+        seen = self._situation(engine, base)
+        decision = self._decide(seen, input_hash, regenerate=seen.asked)
+        if decision.outcome.status is Status.BLOCKED:
+            say_blocked(self.conversation, self.mirror.repo, decision, seen, self._base(base))
+        return decision.outcome
 
     def _situation(self, engine: str, base: str) -> Situation:
         """What there is of an engine: pull requests from the API, where its branch and its base are from Git."""

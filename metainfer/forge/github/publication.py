@@ -18,6 +18,7 @@ from metainfer.forge.github.pulls import HEAD, RETIRED, Pulls
 from metainfer.forge.lifecycle import Action, Decision, Situation
 from metainfer.forge.markdown import inline
 from metainfer.forge.markers import INPUT_HASH, branch_of, one_line, read_marker, read_trailers, with_marker
+from metainfer.forge.plumbing import Repository
 from metainfer.forge.proposal import MAX_BODY_CHARACTERS, Proposal, same_tree
 from metainfer.forge.protocol import BOT, REGENERATE_LABEL, PublishOutcome, PublishRequest, PullRequest, Status
 
@@ -44,7 +45,7 @@ class Publication:
         """Do what was decided. None when others moved first: look again and decide anew."""
         outcome = decision.outcome
         if outcome.status is Status.BLOCKED:
-            self._say_blocked(decision.pull, seen, base_tip, outcome)
+            say_blocked(self.conversation, self.mirror.repo, decision, seen, base_tip)
             return outcome
         if decision.action is Action.RETIRE and decision.pull:
             self._retire(decision.pull)
@@ -145,18 +146,20 @@ class Publication:
         what = f"closing pull request #{current.number}"
         self.pulls.edit(current.number, what, lambda pull: pull.state != "open", body=body, state="closed")
 
-    def _say_blocked(
-        self, current: PullRequest | None, seen: Situation, base_tip: str, outcome: PublishOutcome
-    ) -> None:
-        """One comment, once for each head of the bot's that a person built upon."""
-        if current is None or current.state != "open" or seen.tip is None:
-            return
-        start = merging.read_change(self.mirror.repo, base_tip, seen.tip)
-        ours = newest_of_bot(self.mirror.repo, start.start, seen.tip) if start else None
-        key = f"blocked:{(ours or 'none')[:40]}"
-        if not self.conversation.has_said(current.number, key):
-            text = f"Stopped: {outcome.reason}. A comment `/metainfer regenerate` does the same."
-            self.conversation.say(current.number, key, text)
+
+def say_blocked(
+    conversation: Conversation, repo: Repository, decision: Decision, seen: Situation, base_tip: str
+) -> None:
+    """One comment, once for each head of the bot's that a person built upon."""
+    current = decision.pull
+    if current is None or current.state != "open" or seen.tip is None:
+        return
+    start = merging.read_change(repo, base_tip, seen.tip)
+    ours = newest_of_bot(repo, start.start, seen.tip) if start else None
+    key = f"blocked:{(ours or 'none')[:40]}"
+    if not conversation.has_said(current.number, key):
+        text = f"Stopped: {decision.outcome.reason}. A comment `/metainfer regenerate` does the same."
+        conversation.say(current.number, key, text)
 
 
 def _newlines(text: str | None) -> str:

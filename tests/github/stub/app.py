@@ -29,6 +29,7 @@ from tests.github.stub import (
     releases,
     repos,
     reviews,
+    runs,
 )
 from tests.github.stub.access import has_role, sees
 from tests.github.stub.refusals import DOCS, Refusal
@@ -37,7 +38,10 @@ from tests.github.stub.world import World
 API = "/api/v3"
 UPLOADS = "/api/uploads"
 # Those whose path can hold slashes come after those that begin like them.
-_ROUTERS = (accounts, checks, commits, git_data, protection, repos, pulls, reviews, issues, labels, releases, actions)
+_ROUTERS = (
+    *(accounts, checks, commits, git_data, protection, repos, pulls),
+    *(reviews, issues, labels, releases, actions, runs),
+)
 
 
 @dataclass(frozen=True, slots=True)

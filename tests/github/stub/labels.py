@@ -8,12 +8,13 @@ from fastapi import APIRouter
 
 from tests.github.stub.access import Body, Here, Number, at, page
 from tests.github.stub.refusals import invalid, not_found
-from tests.github.stub.shapes import known_label, label, node_id, repo_url, user
-from tests.github.stub.world import Event, Issue, Repo
+from tests.github.stub.shapes import known_label, label
+from tests.github.stub.world import Repo
 
 routes = APIRouter(prefix="/repos/{owner}/{repo}")
 Reads = Annotated[Here, at("issues")]
-Triages = Annotated[Here, at("issues", "write", "triage")]
+ReadsOn = Annotated[Here, at("issues", of_pulls=True)]
+Triages = Annotated[Here, at("issues", "write", "triage", of_pulls=True)]
 Writes = Annotated[Here, at("issues", "write", "write")]
 
 
@@ -34,7 +35,7 @@ class ChangedLabel(Body):
 
 
 @routes.get("/issues/{issue_number}/labels")
-async def labels_of(here: Reads, issue_number: Number) -> Any:
+async def labels_of(here: ReadsOn, issue_number: Number) -> Any:
     return [label(here.world, here.repo, name) for name in page(here, here.issue(issue_number).labels)]
 
 
@@ -45,7 +46,7 @@ async def add_labels(here: Triages, issue_number: Number, body: Names) -> Any:
         known = known_label(here.world, here.repo, name)
         if known not in issue.labels:
             issue.labels.append(known)
-            _note(here, issue, "labeled", known)
+            here.note(issue, "labeled", known)
     issue.touch()
     return [label(here.world, here.repo, name) for name in issue.labels]
 
@@ -54,12 +55,12 @@ async def add_labels(here: Triages, issue_number: Number, body: Names) -> Any:
 async def set_labels(here: Triages, issue_number: Number, body: Names) -> Any:
     issue = here.issue(issue_number)
     before, issue.labels = issue.labels, [known_label(here.world, here.repo, name) for name in body.labels]
-    for name in before:
-        if name not in issue.labels:
-            _note(here, issue, "unlabeled", name)
     for name in issue.labels:
         if name not in before:
-            _note(here, issue, "labeled", name)
+            here.note(issue, "labeled", name)
+    for name in before:
+        if name not in issue.labels:
+            here.note(issue, "unlabeled", name)
     return [label(here.world, here.repo, name) for name in issue.labels]
 
 
@@ -70,34 +71,9 @@ async def remove_label(here: Triages, issue_number: Number, name: str) -> Any:
     if found is None:
         raise not_found()
     issue.labels.remove(found)
-    _note(here, issue, "unlabeled", found)
+    here.note(issue, "unlabeled", found)
     issue.touch()
     return [label(here.world, here.repo, name) for name in issue.labels]
-
-
-def _note(here: Here, issue: Issue, what: str, name: str) -> None:
-    issue.events.append(Event(here.world.next_id(), what, here.user, name))
-
-
-@routes.get("/issues/{issue_number}/events")
-async def events_of(here: Reads, issue_number: Number) -> Any:
-    """Only those about labels: the stub keeps no others."""
-    root = repo_url(here.world, here.repo)
-    return [
-        {
-            "id": event.id,
-            "node_id": node_id("LabeledEvent", event.id),
-            "url": f"{root}/issues/events/{event.id}",
-            "actor": user(here.world, event.actor),
-            "event": event.event,
-            "commit_id": None,
-            "commit_url": None,
-            "created_at": event.created_at,
-            "performed_via_github_app": None,
-            "label": {key: label(here.world, here.repo, event.label)[key] for key in ("name", "color")},
-        }
-        for event in page(here, here.issue(issue_number).events)
-    ]
 
 
 @routes.get("/labels")
