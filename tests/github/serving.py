@@ -70,6 +70,11 @@ async def hang_up(receive: Receive) -> None:
     `receive` must be the one that the server gave to the outermost application.
     """
     receive.__self__.transport.abort()  # type: ignore[attr-defined]
+    await gone(receive)
+
+
+async def gone(receive: Receive) -> None:
+    """Wait until the connection is no more."""
     while (await receive())["type"] != "http.disconnect":
         await asyncio.sleep(0)
 

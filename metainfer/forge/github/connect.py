@@ -51,16 +51,18 @@ class Connection:
     def api(self) -> Github:
         """PyGithub's entry point, with a retry policy that leaves every write alone."""
         import github
-        from github.GithubRetry import GithubRetry
+
+        from metainfer.forge.github.reads import Reads
 
         # It tells every refusal on standard error by itself; here each becomes an error, or an answer.
         logging.getLogger("github").setLevel(logging.WARNING)
-        reads = GithubRetry(
+        reads = Reads(
+            sleeper=self._sleep,
+            longest_wait_s=LONGEST_WAIT_S,
             total=ATTEMPTS,
             backoff_factor=0.01 if self.address.is_local else 0.5,
             allowed_methods=frozenset({"GET", "HEAD"}),
             status_forcelist=[429, *range(500, 600)],
-            max_rate_limit_wait=LONGEST_WAIT_S,
         )
         return github.Github(
             auth=self._auth,
