@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.github.faulty import AT_READS, AT_WRITES, Ground, Operation, Trial
-from tests.github.faulty_operations import BLOCKED, CREATED, FILES, RETIRED, UPDATED
+from tests.github.faulty_publishing import BLOCKED, CREATED, FILES, RETIRED, UPDATED
 from tests.github.stub import Stub
 
 @pytest.mark.parametrize("operation", [CREATED, UPDATED, RETIRED, BLOCKED], ids=str)

@@ -1,4 +1,4 @@
-"""The operations that the product does on GitHub, each with what must be there afterwards, whatever went wrong.
+"""Publications on GitHub, each with what must be there afterwards, whatever went wrong.
 
 Checks look past the API, at what the stub and Git hold. Pull request 1 is always the bot's first one.
 """
@@ -6,37 +6,24 @@ Checks look past the API, at what the stub and Git hold. Pull request 1 is alway
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
-from metainfer.ci.posting import post_comment
-from metainfer.ci.publishing import say_stopped
 from metainfer.forge.authorship import bot_made
 from metainfer.forge.github.forge import GitHubForge
-from metainfer.forge.github.releases import Releases
 from metainfer.forge.markers import read_marker
 from metainfer.forge.plumbing import Repository
-from metainfer.forge.protocol import BOT, PublishRequest, Status
-from metainfer.release.tag import release, release_notes
-from metainfer.review.answer import answer, carry_out, find_remark
-from metainfer.review.check import CONTEXT, report_github, report_group
-from metainfer.review.dashboard.gather import gather
-from metainfer.review.dashboard.issue import Dashboard
-from metainfer.review.dashboard.render import MARKER, render
-from tests.forge.engines import ALICE, ENGINE, FOLDER, engine_files
+from metainfer.forge.protocol import PublishRequest, Status
+from tests.forge.engines import ENGINE, FOLDER, engine_files
 from tests.github.faulty import Ground, Operation
 from tests.review.repository import CHECK, knowledge
 
 BRANCH = f"metainfer/{ENGINE}"
 AA, BB = "sha256:aa", "sha256:bb"
 KNOWLEDGE = {"ckb/family/a/check.py": CHECK.replace("1e-5", "1e-6").encode()}
-LOOSER = {"ckb/family/a/check.py": CHECK.replace("1e-5", "1e-3").encode()}
 SPEC = {f"specs/{ENGINE}.yaml": b"name: tiny\n"}
 BY_HAND = {f"{FOLDER}README.md": b"# by hand\n"}
-FILES = {**knowledge(), **SPEC}
-NOW = datetime(2026, 12, 1, 12, tzinfo=UTC)
-UPLOADS = {"tiny-0.1.0.whl": b"wheel", "SHA256SUMS": b"0 tiny-0.1.0.whl\n"}
-NOTHING: frozenset[Any] = frozenset({None})
+WORKFLOW = {".github/workflows/generate.yml": b"on:\n  workflow_dispatch:\n"}
+FILES = {**knowledge(), **SPEC, **WORKFLOW}
 
 
 def request(ground: Ground, inputs: str, *, regenerate: bool = False, more: Mapping[str, bytes] = {}) -> PublishRequest:  # noqa: B006
