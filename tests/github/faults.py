@@ -93,6 +93,15 @@ class _Planned:
     seen: int = 0
 
 
+@dataclass(slots=True)
+class _Awaited:
+    act: Callable[[], object]
+    method: str
+    path: re.Pattern[str]
+    nth: int
+    seen: int = 0
+
+
 class Faults:
     """An ASGI application around another one. Nothing happens but what was planned; every call is kept."""
 
@@ -101,7 +110,7 @@ class Faults:
         self.calls: list[Call] = []
         self.struck: list[Call] = []
         self._planned: list[_Planned] = []
-        self._before: list[tuple[re.Pattern[str], str, Callable[[], None]]] = []
+        self._before: list[_Awaited] = []
 
     def plan(self, fault: Fault, method: str, path: str, nth: int = 1) -> None:
         """Let `fault` happen to the `nth` call from now on whose method is `method` and whose path holds `path`.
@@ -110,9 +119,9 @@ class Faults:
         """
         self._planned.append(_Planned(fault, method, re.compile(path), nth))
 
-    def before(self, method: str, path: str, act: Callable[[], None]) -> None:
-        """Do something once, in between: right before the next such call is let through. It may call the server."""
-        self._before.append((re.compile(path), method, act))
+    def before(self, method: str, path: str, act: Callable[[], object], nth: int = 1) -> None:
+        """Do something once, in between: right before the `nth` such call is let through. It may call the server."""
+        self._before.append(_Awaited(act, method, re.compile(path), nth))
 
     def clear(self) -> None:
         """Forget plans and calls."""
@@ -127,9 +136,11 @@ class Faults:
             return
         call = Call(scope["method"], scope["path"], scope["query_string"].decode("latin-1"))
         self.calls.append(call)
-        for planned in [one for one in self._before if one[1] in ("*", call.method) and one[0].search(call.path)]:
-            self._before.remove(planned)
-            await asyncio.get_running_loop().run_in_executor(None, planned[2])
+        for awaited in [one for one in self._before if one.method in ("*", call.method) and one.path.search(call.path)]:
+            awaited.seen += 1
+            if awaited.seen == awaited.nth:
+                self._before.remove(awaited)
+                await asyncio.get_running_loop().run_in_executor(None, awaited.act)
         fault = self._due(call)
         if fault is None:
             await self.app(scope, receive, send)

@@ -26,7 +26,7 @@ WORKFLOW = {".github/workflows/generate.yml": b"on:\n  workflow_dispatch:\n"}
 FILES = {**knowledge(), **SPEC, **WORKFLOW}
 
 
-def request(ground: Ground, inputs: str, *, regenerate: bool = False, more: Mapping[str, bytes] = {}) -> PublishRequest:  # noqa: B006
+def request(ground: Ground, inputs: str, *, regenerate: bool = False, more: Mapping[str, bytes] = {}) -> PublishRequest:
     """What the publishing job would ask for; `more` are proposals of knowledge."""
     return PublishRequest(
         engine=ENGINE,
@@ -56,7 +56,7 @@ def holds(ground: Ground, revision: str, files: Mapping[str, bytes]) -> None:
     assert {path: bare.file(revision, path) for path in files} == dict(files)
 
 
-def proposes(ground: Ground, inputs: str, number: int = 1, more: Mapping[str, bytes] = {}) -> None:  # noqa: B006
+def proposes(ground: Ground, inputs: str, number: int = 1, more: Mapping[str, bytes] = {}) -> None:
     """There is one open pull request, `number`, and its head and its words are of `inputs`; no other branch is left."""
     (pull,) = ground.pulls("open")
     assert pull.pull is not None

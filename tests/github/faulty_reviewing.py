@@ -8,6 +8,7 @@ from typing import Any
 
 from metainfer.ci.posting import post_comment
 from metainfer.ci.publishing import say_stopped
+from metainfer.ci.stacking import ask_for_engines
 from metainfer.forge.github.forge import GitHubForge
 from metainfer.forge.github.releases import Releases
 from metainfer.forge.protocol import BOT, Status
@@ -237,6 +238,15 @@ def _is_obeyed(ground: Ground) -> None:
     said(ground, 1, "/metainfer regenerate", "Making `tiny-cpu` again, as `@alice` asked")
 
 
+def _ask(ground: Ground, forge: GitHubForge) -> None:
+    ask_for_engines(forge, 1)
+
+
+def _is_asked(ground: Ground) -> None:
+    assert ground.repo.dispatches, "what was asked for was never started"
+    assert all(one["inputs"] == {"pull": "1"} for one in ground.repo.dispatches)
+
+
 def _engine_on_main(ground: Ground) -> None:
     ground.repo.bare.commit("main", dict(placed(AA)))
 
@@ -316,6 +326,15 @@ ORDERED = Operation(
     ["POST .*/generate.yml/dispatches", "POST .*/issues/1/comments"],
     may_repeat=["/repos/{owner}/{repo}/actions/workflows/{workflow_id}/dispatches"],
 )
+ASKED = Operation(
+    "asked",
+    _open,
+    _ask,
+    _is_asked,
+    frozenset({None}),
+    ["POST .*/generate.yml/dispatches"],
+    may_repeat=ORDERED.may_repeat,
+)
 RELEASED = Operation(
     "released",
     _engine_on_main,
@@ -332,4 +351,4 @@ RELEASED_ON = Operation(
     ALL_WELL,
     ["DELETE .*/releases/assets/", "POST .*/assets$", "PATCH .*/releases/[0-9]+$"],
 )
-REVIEWING = (*PEOPLE, *WORDS, ORDERED, RELEASED, RELEASED_ON)
+REVIEWING = (*PEOPLE, *WORDS, ORDERED, ASKED, RELEASED, RELEASED_ON)

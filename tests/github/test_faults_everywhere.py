@@ -21,6 +21,9 @@ def test_whatever_happens_to_whichever_call_the_next_run_goes_on(
 ) -> None:
     trial = Trial(operation, Ground(stub, slug, tmp_path, FILES))
     found = [
-        problem for nth in range(1, len(trial.calls) + 1) for fault in QUICK_FAULTS for problem in trial.strike(fault, nth)
+        problem
+        for nth in range(1, len(trial.calls) + 1)
+        for fault in QUICK_FAULTS
+        for problem in trial.strike(fault, nth)
     ]
     assert not found, "\n".join(found)

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from metainfer import __version__
-from metainfer.errors import MachineError
+from metainfer.errors import MachineError, MetainferError
 from metainfer.forge.github.address import GitHubAddress
 from metainfer.forge.github.credentials import Credentials, auth_for, find_credentials
 from metainfer.forge.github.errors import Limited, Refused, judge, told
@@ -96,15 +96,12 @@ class Connection:
         """The account whose comments are ours: a user's, an App's, or that of Actions."""
         if self._credentials.is_app:
             return f"{self._app_slug()}[bot]"
-        import github
-
         try:
             with told(self.address, "asking who the token belongs to"):
                 return self.api.get_user().login
-        except Exception as error:
-            # The token of a workflow run is an installation's, and may not ask for a user.
-            cause = error.__cause__
-            if isinstance(cause, github.GithubException) and cause.status in (403, 404):
+        except MetainferError as error:
+            # The token of a workflow run is an installation's, and may not ask for a user. A limit is a 403 as well.
+            if isinstance(error.__cause__, Exception) and judge(error.__cause__) in (Refused(403), Refused(404)):
                 return "github-actions[bot]"
             raise
 

@@ -56,7 +56,6 @@ class Mirror:
 
     def fetch(self, base: str) -> None:
         """Bring the copy up to date. InputError if there is no branch `base`, MachineError if Git cannot get there."""
-        self._prepare()
         ours = f"refs/heads/{BRANCH_PREFIX}*"
         specs = [f"+refs/heads/{base}:refs/heads/{base}", f"+{ours}:{ours}", "+refs/tags/*:refs/tags/*"]
         # Pruning is limited to what the lines above name, so another base that was fetched before stays.
@@ -124,6 +123,7 @@ class Mirror:
         return done
 
     def _git(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+        self._prepare()
         return run_git([f"--git-dir={self.repo.git_dir}", *arguments], extra=self._transport())
 
     def _waited(self, said: bytes, attempt: int) -> bool:
