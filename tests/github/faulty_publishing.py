@@ -159,7 +159,7 @@ def _regenerate(ground: Ground, forge: GitHubForge) -> Status:
 
 def _is_regenerated(ground: Ground) -> None:
     proposes(ground, BB)
-    said(ground, 1, "/metainfer regenerate", "Regenerated on request. The branch was at ")
+    said(ground, 1, "/metainfer regenerate", "Regenerating on request. The branch was at ")
 
 
 def _refuse(ground: Ground) -> None:

@@ -291,8 +291,9 @@ PEOPLE = (
     Operation("labelled", _open, _put_label, _has_label, ALL_WELL, ["POST .*/issues/1/labels"], "alice"),
     Operation("unlabelled", _open_with_label, _take_label, _has_no_label, ALL_WELL, ["DELETE .*/labels/"], "alice"),
 )
+REPORTED = Operation("reported", _open, _report, _is_reported, ALL_WELL, ["GET .*/user$", "POST .*/issues/1/comments"])
 WORDS = (
-    Operation("reported", _open, _report, _is_reported, ALL_WELL, ["GET .*/user$", "POST .*/issues/1/comments"]),
+    REPORTED,
     Operation(
         "reported anew", _report_before, _report, _is_reported_anew, ALL_WELL, ["PATCH .*/issues/comments/[0-9]+$"]
     ),

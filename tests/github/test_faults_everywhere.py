@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.github.faulty import QUICK_FAULTS, Ground, Operation, Trial
-from tests.github.faulty_publishing import FILES, PUBLISHING
-from tests.github.faulty_reviewing import REVIEWING
+from metainfer.forge.github import connect, mirror
+from tests.github.faulty import ANY_AT_READS, QUICK_FAULTS, SILENCE, Ground, Operation, Trial
+from tests.github.faulty_publishing import CREATED, FILES, PUBLISHING
+from tests.github.faulty_reviewing import REPORTED, REVIEWING
 from tests.github.stub import Stub
 
 pytestmark = pytest.mark.slow
@@ -20,10 +21,19 @@ def test_whatever_happens_to_whichever_call_the_next_run_goes_on(
     operation: Operation, stub: Stub, slug: str, tmp_path: Path
 ) -> None:
     trial = Trial(operation, Ground(stub, slug, tmp_path, FILES))
-    found = [
-        problem
-        for nth in range(1, len(trial.calls) + 1)
-        for fault in QUICK_FAULTS
-        for problem in trial.strike(fault, nth)
-    ]
-    assert not found, "\n".join(found)
+    problems = []
+    for nth, call in enumerate(trial.calls, 1):
+        for fault in ANY_AT_READS if call.reads else QUICK_FAULTS:
+            problems += trial.strike(fault, nth)
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("operation", [CREATED, REPORTED], ids=str)
+def test_a_server_that_falls_silent_is_given_up_and_the_next_run_goes_on(
+    operation: Operation, stub: Stub, slug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "TIMEOUT_S", 1)
+    monkeypatch.setattr(mirror, "_STALLED_S", 1)
+    trial = Trial(operation, Ground(stub, slug, tmp_path, FILES))
+    found = [trial.strike(fault, nth) for nth in range(1, len(trial.calls) + 1) for fault in SILENCE]
+    assert not any(found), "\n".join(problem for problems in found for problem in problems)

@@ -20,8 +20,6 @@ from metainfer.forge.plumbing import Repository, run_git
 ATTEMPTS = 3
 _STALLED_S = 60
 """A transfer that brings under a kilobyte per second for so long is given up."""
-
-
 _TRANSIENT = (
     b"error: 5",
     b"hung up",
@@ -34,6 +32,8 @@ _TRANSIENT = (
     b"Unable to create",
 )
 """What Git says when the line broke, or another process was at the same refs."""
+_NOT_THERE = (b"not our ref", b"unadvertised object", b"couldn't find remote ref")
+"""What the server says of a commit that it does not have, or does not give out."""
 
 
 class Mirror:
@@ -65,11 +65,16 @@ class Mirror:
         self._must(done, "fetch")
 
     def has(self, commit: str) -> bool:
-        """Whether a commit is here, after trying to get it from GitHub, which serves any that it still has."""
+        """Whether a commit is here, after trying to get it from GitHub, which serves any that it still has.
+
+        MachineError and the like where GitHub gave no answer: that says nothing about the commit.
+        """
         if self.repo.commit_at(commit):
             return True
         done = self._remote(["fetch", "--quiet", "--no-write-fetch-head", self.address.git_url, commit])
-        return done.returncode == 0 and self.repo.commit_at(commit) is not None
+        if done.returncode and not any(words in done.stderr for words in _NOT_THERE):
+            self._must(done, f"fetch {commit[:12]}")
+        return self.repo.commit_at(commit) is not None
 
     # Writing
 

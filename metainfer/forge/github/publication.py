@@ -72,10 +72,14 @@ class Publication:
         if head == seen.tip and current and current.input_hash == self.request.input_hash:
             reason = f"pull request #{current.number} already proposes exactly these files"
             return PublishOutcome(Status.UNCHANGED, reason, current.number, head)
+        replaced = seen.tip if seen.tip and not seen.tip_is_ours else None
+        if replaced and decision.pull:
+            self._say_replaced(decision.pull.number, replaced)  # first: once it is pushed, nothing tells what was there
         if head != seen.tip and not self._push(head, seen.tip):
             return None
-        replaced = seen.tip if seen.tip and not seen.tip_is_ours else None
-        number, opened = self._describe(head, decision.pull if current is None else None, replaced)
+        number, opened = self._describe(head, decision.pull if current is None else None)
+        if replaced and not decision.pull:
+            self._say_replaced(number, replaced)
         if self.mirror.tip(self.ref) != head:
             return None  # another run pushed meanwhile, and our words must not stand over its files
         if current is None and not opened:
@@ -97,7 +101,7 @@ class Publication:
 
     # The pull request
 
-    def _describe(self, head: str, follows: PullRequest | None, replaced: str | None) -> tuple[int, bool]:
+    def _describe(self, head: str, follows: PullRequest | None) -> tuple[int, bool]:
         """Make the one open pull request of the branch say what `head` is; its number, and whether we opened it."""
         request, title = self.request, one_line(self.request.title)
         body = with_marker(self._words(follows), request.engine, request.input_hash, **{HEAD: head})
@@ -117,10 +121,11 @@ class Publication:
 
         if not says(pull):
             self.pulls.edit(pull.number, f"describing pull request #{pull.number}", says, title=title, body=body)
-        if replaced:
-            text = f"Regenerated on request. The branch was at {replaced}: `git fetch origin {replaced}` still gets it."
-            self.conversation.say(pull.number, f"replaced:{replaced}", text)
         return int(pull.number), bool(opened)
+
+    def _say_replaced(self, number: int, tip: str) -> None:
+        text = f"Regenerating on request. The branch was at {tip}: `git fetch origin {tip}` still gets it."
+        self.conversation.say(number, f"replaced:{tip}", text)
 
     def _words(self, follows: PullRequest | None) -> str:
         if follows is None:
