@@ -59,15 +59,9 @@ def stack_on(forge: Forge, number: int) -> Stack:
 
 def ask_for_engines(forge: Forge, number: int) -> None:
     """Dispatch the default branch's workflow for a pull request. Asked twice, it runs twice and comes to one."""
-    connection = _connection(forge)
-    workflow = sibling(WORKFLOW)
-    path = f"/repos/{connection.address.slug}/actions/workflows/{workflow}/dispatches"
-    body = {"ref": DEFAULT_BASE, "inputs": {"pull": str(number)}}
-    connection.write(
-        f"starting {workflow} for #{number}",
-        lambda: connection.request("POST", path, body) or True,
-        lambda: True,  # an answer that got lost may have started it; a person sees whether it did, and asks again
-    )
+    from metainfer.forge.github.workflows import start_workflow
+
+    start_workflow(_connection(forge), sibling(WORKFLOW), DEFAULT_BASE, {"pull": str(number)}, f"#{number}")
 
 
 def _may_write(connection: Connection, login: str) -> bool:

@@ -8,7 +8,7 @@ from metainfer.forge.lifecycle import Action, Decision, Situation
 from metainfer.forge.markdown import inline
 from metainfer.forge.markers import branch_of, one_line
 from metainfer.forge.plumbing import RefUpdate, Repository
-from metainfer.forge.proposal import MAX_BODY_CHARACTERS, Proposal, same_tree
+from metainfer.forge.proposal import MAX_BODY_CHARACTERS, Proposal, same_change
 from metainfer.forge.protocol import (
     BOT,
     REGENERATE_LABEL,
@@ -68,7 +68,7 @@ class Publication:
             reason = "the base already holds exactly these files, so there is nothing to propose"
             outcome = PublishOutcome(Status.UNCHANGED, reason, current.pull.number if current else None)
             return ([self._retired(current)] if current else []), outcome
-        if current and self._already_proposed(head, current.pull, seen):
+        if current and self._already_proposed(head, current.pull, seen, base_tip):
             reason = f"pull request #{current.pull.number} already proposes exactly these files"
             moves = [self._changed(current, {"labels": _labels(current)}, "made again")] if seen.asked else []
             return moves, PublishOutcome(Status.UNCHANGED, reason, current.pull.number, current.pull.head)
@@ -84,13 +84,13 @@ class Publication:
         outcome = PublishOutcome(decision.outcome.status, decision.outcome.reason, number, head)
         return [branch_move, record], outcome
 
-    def _already_proposed(self, head: str, pull: PullRequest, seen: Situation) -> bool:
+    def _already_proposed(self, head: str, pull: PullRequest, seen: Situation, base_tip: str) -> bool:
         """The same files, for the same inputs, on a branch that is where it should be: keep head and approvals."""
         return (
             seen.tip == pull.head
             and seen.head_fits_base
             and pull.input_hash == self.request.input_hash
-            and same_tree(self.repo, head, pull.head)
+            and same_change(self.repo, base_tip, head, pull.head)
         )
 
     # Records

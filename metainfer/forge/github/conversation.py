@@ -50,7 +50,7 @@ class Conversation:
                 lambda: self._sent("POST", path, body),
                 lambda: self._ours(number, key),
             )
-        if _same(there.text, body):
+        if same_text(there.text, body):
             return there
         path = f"{self._root}/issues/comments/{there.id}"
         return self.connection.write(
@@ -116,7 +116,7 @@ class Conversation:
 
     def _ours(self, number: int, key: str, body: str | None = None) -> Remark | None:
         ours = (remark for remark in self.remarks(number) if remark.key == key)
-        return next((remark for remark in ours if body is None or _same(remark.text, body)), None)
+        return next((remark for remark in ours if body is None or same_text(remark.text, body)), None)
 
     def _sent(self, verb: str, path: str, body: str) -> Remark:
         return _remark(self.connection.request(verb, path, {"body": body}), self.connection.own_login)
@@ -147,6 +147,6 @@ def _remark(data: Mapping[str, Any], own_login: str) -> Remark:
     return Remark(int(data["id"]), login, str(data.get("created_at") or ""), text, key.group(1) if ours and key else "")
 
 
-def _same(one: str, other: str) -> bool:
-    """GitHub may store line breaks as CR LF."""
+def same_text(one: str, other: str) -> bool:
+    """Whether two texts are one to GitHub, which may store line breaks as CR LF."""
     return one.replace("\r\n", "\n").rstrip() == other.replace("\r\n", "\n").rstrip()

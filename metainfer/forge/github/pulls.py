@@ -59,10 +59,9 @@ class Pulls:
 
     def one(self, number: int) -> Pull | None:
         """One by its number; None if there is none."""
-        # PyGithub would put the question off until the first look at the answer, where nobody waits for a 404.
-        return self.connection.find(
-            f"reading pull request #{number}", lambda: self.connection.repo.get_pull(number).complete()
-        )
+        # PyGithub asks when a field is first needed: later than here, nothing would turn its exceptions into words.
+        repo = self.connection.repo
+        return self.connection.find(f"reading pull request #{number}", lambda: repo.get_pull(number).complete())
 
     def must(self, number: int) -> Pull:
         """The same; NoSuchPullError if there is none."""

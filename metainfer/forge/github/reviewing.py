@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from metainfer.errors import ConflictError, InputError
 from metainfer.forge import merging
 from metainfer.forge.github.connect import Connection
-from metainfer.forge.github.conversation import Conversation
+from metainfer.forge.github.conversation import Conversation, Remark, same_text
 from metainfer.forge.github.errors import GitHubRefusedError
 from metainfer.forge.github.mirror import Mirror
 from metainfer.forge.github.owners import Owners
@@ -31,20 +31,28 @@ class Reviewing:
         self.conversation = Conversation(connection)
 
     def comment(self, number: int, text: str) -> None:
-        """Say something once. InputError if it is nothing."""
+        """Say something once: what is our own last word already is left at that. InputError if it is nothing.
+
+        An earlier try may have come that far, and its answer may have been lost.
+        """
         if not require_text(text, "the comment").strip():
             raise InputError("the comment is empty; write what you want to say")
         self.pulls.must(number)
-        before = {remark.id for remark in self.conversation.remarks(number)}
+        before = self.conversation.remarks(number)
+        if before and self._is_mine(before[-1], text):
+            return
 
         def said() -> bool | None:
-            now = self.conversation.remarks(number)
-            return any(r.id not in before and r.text.strip() == text.strip() for r in now) or None
+            ids = {remark.id for remark in before}
+            return any(r.id not in ids and self._is_mine(r, text) for r in self.conversation.remarks(number)) or None
 
         path = self._path("issues", number, "/comments")
         self.connection.write(
             f"commenting on #{number}", lambda: bool(self.connection.request("POST", path, {"body": text})), said
         )
+
+    def _is_mine(self, remark: Remark, text: str) -> bool:
+        return remark.login.casefold() == self.connection.own_login.casefold() and same_text(remark.text, text)
 
     def approve(self, number: int, head: str | None) -> None:
         """Approve the present head. ConflictError if it is not `head`, or the pull request is not open."""

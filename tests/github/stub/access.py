@@ -52,9 +52,7 @@ class Here:
         return has_role(self.world, self.repo, self.token.user if self.token else None, role)
 
     def need_role(self, role: str) -> None:
-        """A person without the role gets 403; for an installation, its permissions are all that counts."""
-        if self.token and self.token.kind == "installation":
-            return
+        """A person without the role gets 403."""
         if not self.has_role(role):
             what = "admin rights" if role == "admin" else "write access" if role in ("write", "maintain") else "access"
             raise Refusal(403, f"Must have {what} to Repository.")

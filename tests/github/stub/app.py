@@ -55,6 +55,7 @@ class Answer:
     status: int
     headers: Mapping[str, str]
     body: bytes
+    path: str = ""
 
     def __str__(self) -> str:
         return f"{self.method} {self.route} {self.status}"
@@ -143,7 +144,8 @@ def _note(journal: Journal, scope: Scope, seen: Answer) -> None:
         journal.unknown.append(f"{scope['method']} {scope['path']}")
         return
     template = route.path.removeprefix(API).removeprefix(UPLOADS).replace(":path}", "}")
-    journal.answers.append(Answer(scope["method"], template, query, seen.sent, seen.status, seen.headers, seen.body))
+    made = Answer(scope["method"], template, query, seen.sent, seen.status, seen.headers, seen.body, scope["path"])
+    journal.answers.append(made)
 
 
 def _common(world: World, scope: Scope) -> list[tuple[bytes, bytes]]:
