@@ -74,7 +74,7 @@ def test_a_pull_request_that_another_run_opened_just_before_ours_is_found(on_stu
     on_stub.faults.before("POST", path, lambda: theirs.append(rival.publish(wanted)))
     outcome = on_stub.forge.publish(wanted)
     assert [(each.status, each.number) for each in theirs] == [(Status.CREATED, 1)]
-    assert (outcome.status, outcome.number, outcome.head) == (Status.UPDATED, 1, on_stub.tip())
+    assert (outcome.status, outcome.number, outcome.head) == (Status.UNCHANGED, 1, on_stub.tip())
     assert on_stub.states() == ["open"]
     assert on_stub.writes().count(f"POST /api/v3/repos/{on_stub.account.slug}/pulls") == 2
 

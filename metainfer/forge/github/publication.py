@@ -81,14 +81,14 @@ class Publication:
             self._say_replaced(decision.pull.number, replaced)  # first: once it is pushed, nothing tells what was there
         if head != seen.tip and not self._push(head, seen.tip):
             return None
-        number, opened = self._describe(head, decision.pull if current is None else None)
+        number, done = self._describe(head, decision.pull if current is None else None)
         if replaced and not decision.pull:
             self._say_replaced(number, replaced)
         if self.mirror.tip(self.ref) != head:
             return None  # another run pushed meanwhile, and our words must not stand over its files
-        if current is None and not opened:
+        if current is None and done is not Status.CREATED:
             reason = f"pull request #{number} was there: another run opened it, or the answer to our opening was lost"
-            return PublishOutcome(Status.UNCHANGED if head == seen.tip else Status.UPDATED, reason, number, head)
+            return PublishOutcome(done, reason, number, head)
         return PublishOutcome(decision.outcome.status, decision.outcome.reason, number, head)
 
     def _head_to_keep(self, seen: Situation, base_tip: str) -> str | None:
@@ -105,8 +105,8 @@ class Publication:
 
     # The pull request
 
-    def _describe(self, head: str, follows: PullRequest | None) -> tuple[int, bool]:
-        """Make the one open pull request of the branch say what `head` is; its number, and whether we opened it."""
+    def _describe(self, head: str, follows: PullRequest | None) -> tuple[int, Status]:
+        """Make the one open pull request of the branch say what `head` is; its number, and what that took."""
         request, title = self.request, one_line(self.request.title)
         body = with_marker(self._words(follows), request.engine, request.input_hash, **{HEAD: head})
         opened: list[Pull] = []
@@ -125,7 +125,8 @@ class Publication:
 
         if not says(pull):
             self.pulls.edit(pull.number, f"describing pull request #{pull.number}", says, title=title, body=body)
-        return int(pull.number), bool(opened)
+            return int(pull.number), Status.CREATED if opened else Status.UPDATED
+        return int(pull.number), Status.CREATED if opened else Status.UNCHANGED
 
     def _say_replaced(self, number: int, tip: str) -> None:
         text = f"Regenerating on request. The branch was at {tip}: `git fetch origin {tip}` still gets it."
