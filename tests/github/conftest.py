@@ -12,8 +12,9 @@ import pytest
 
 from tests.github.emulators import EMULATORS, Running, running
 from tests.github.gaps import gap_of
+from tests.github.local_place import local_place, local_template
 from tests.github.openapi import checked_answers
-from tests.github.places import Acting, local_place, local_template, stub_place
+from tests.github.places import Acting, stub_place
 from tests.github.stub import Stub, stub_server
 
 _numbers = itertools.count(1)
