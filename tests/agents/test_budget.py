@@ -108,7 +108,15 @@ def test_a_line_that_a_crash_cut_off_is_dropped_and_any_other_bad_one_is_named(t
         {"event": "booked", "call": 2, "usd": 0.0, "tokens": -100},
         {"event": "booked", "call": 2, "usd": float("nan"), "tokens": 0},
     ],
-    ids=["settled twice", "never booked", "booked twice", "a number left out", "dollars back", "tokens back", "no figure"],
+    ids=[
+        "settled twice",
+        "never booked",
+        "booked twice",
+        "a number left out",
+        "dollars back",
+        "tokens back",
+        "no figure",
+    ],
 )
 def test_no_line_that_is_added_gives_anything_back(tmp_path: Path, forged: dict[str, object]) -> None:
     file = tmp_path / "l"
