@@ -161,7 +161,8 @@ def test_one_job_holds_the_models_key_and_nothing_else() -> None:
 
 def test_rounds_are_alike_and_each_goes_on_from_the_one_before() -> None:
     """A workflow has no loop: what is written twelve times must not differ by accident."""
-    rounds = FILES["rounds.yml"]["jobs"]
+    rounds = dict(FILES["rounds.yml"]["jobs"])
+    end = rounds.pop("end")
     assert list(rounds) == [*(f"round-{number}" for number in range(1, 13)), "last"]
     before = None
     for number, (name, content) in enumerate(rounds.items(), start=1):
@@ -178,6 +179,8 @@ def test_rounds_are_alike_and_each_goes_on_from_the_one_before() -> None:
         for key in ("uses", "permissions", "secrets"):
             assert content[key] == rounds["round-1"][key], (name, key)
         before = name
+    assert end["needs"] == list(rounds)
+    assert re.findall(r"needs\.([\w-]+)\.outputs\.done", all_text(end)) == list(rounds)
 
 
 def test_generated_code_runs_without_the_runners_tokens() -> None:
