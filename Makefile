@@ -1,6 +1,8 @@
 # Two commands on a fresh machine (Linux x86-64; Python >= 3.11, git, a C++ compiler, make):
 #   make demo   sets up, then generates, checks and proposes an engine for a real model
 #   make test   sets up, then runs the tests
+# And, beside lighttpd and a network for packages of others from npm and PyPI, which are kept in ~/.cache/metainfer:
+#   make test-github   runs the tests against emulators of GitHub, and the workflows themselves
 PYTHON ?= python3
 VENV ?= .venv
 # Installed first, and by exact version, so that every machine tests the same numerics. To choose another build of
@@ -9,7 +11,7 @@ TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint format clean
+.PHONY: help install demo test test-slow test-github lint format clean
 
 help:
 	@grep -E '^#   make' Makefile | sed 's/^#   //'
@@ -31,6 +33,15 @@ test: install
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow
+
+# Answers of the stub, which the tests of `make test` see as well, are held against GitHub's description of its API here.
+test-github: $(VENV)/.installed-github
+	$(BIN)/python -m pytest -m github
+	METAINFER_TEST_OPENAPI=1 $(BIN)/python -m pytest tests/github tests/review
+
+$(VENV)/.installed-github: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[dev,github]'
+	@touch $@
 
 lint: install
 	$(BIN)/ruff check .

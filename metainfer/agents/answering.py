@@ -57,6 +57,11 @@ class Answered:
     mark: str
     """Of the ledger as it is now: what the next round must begin with."""
 
+    @property
+    def bill(self) -> str:
+        """`TOKENS,USD` of the run so far, as an engine's manifest has them when this was the last round."""
+        return f"{self.spent.tokens},{round(self.spent.usd, 6)!r}"
+
     def in_words(self) -> str:
         refused = ", ".join(f"{count} refused ({kind})" for kind, count in sorted(self.refusals.items()))
         so_far = f"{self.spent.call} calls, {self.spent.tokens:,} tokens, {self.spent.usd:.4f} USD"

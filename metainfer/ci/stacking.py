@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from metainfer.errors import RefusedError
+from metainfer.forge.github.conversation import Conversation
 from metainfer.forge.protocol import DEFAULT_BASE
 from metainfer.review.event import sibling
 
@@ -47,7 +48,7 @@ def stack_on(forge: Forge, number: int) -> Stack:
         problems.append(f"it is not for {DEFAULT_BASE}")
     if LABEL not in {label.get("name") for label in pull.get("labels") or ()}:
         problems.append(f"it does not bear the label {LABEL}")
-    elif not (who := _labelled_by(connection, number)):
+    elif not (who := Conversation(connection).labelled_by(number, LABEL)):
         problems.append(f"nobody can be told to have put the label {LABEL} on")
     elif not _may_write(connection, who):
         problems.append(f"@{who}, who put the label {LABEL} on, may not write to {slug}")
@@ -58,33 +59,9 @@ def stack_on(forge: Forge, number: int) -> Stack:
 
 def ask_for_engines(forge: Forge, number: int) -> None:
     """Dispatch the default branch's workflow for a pull request. Asked twice, it runs twice and comes to one."""
-    connection = _connection(forge)
-    workflow = sibling(WORKFLOW)
-    path = f"/repos/{connection.address.slug}/actions/workflows/{workflow}/dispatches"
-    body = {"ref": DEFAULT_BASE, "inputs": {"pull": str(number)}}
-    connection.write(
-        f"starting {workflow} for #{number}",
-        lambda: connection.request("POST", path, body) or True,
-        lambda: True,  # an answer that got lost may have started it; a person sees whether it did, and asks again
-    )
+    from metainfer.forge.github.workflows import start_workflow
 
-
-def _labelled_by(connection: Connection, number: int) -> str:
-    """Who put the label on last; empty if that is not known."""
-    path = f"/repos/{connection.address.slug}/issues/{number}/events?per_page=100&page="
-    who, page = "", 1
-    while True:
-        here = page
-        events: list[dict[str, Any]] = connection.read(
-            f"reading who labelled #{number}",
-            lambda here=here: connection.request("GET", f"{path}{here}"),  # type: ignore[misc]
-        )
-        for event in events:
-            if event.get("event") == "labeled" and (event.get("label") or {}).get("name") == LABEL:
-                who = str((event.get("actor") or {}).get("login") or "")
-        if len(events) < 100:
-            return who
-        page += 1
+    start_workflow(_connection(forge), sibling(WORKFLOW), DEFAULT_BASE, {"pull": str(number)}, f"#{number}")
 
 
 def _may_write(connection: Connection, login: str) -> bool:

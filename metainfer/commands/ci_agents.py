@@ -97,7 +97,7 @@ def ask(
         halted = stop_label_watch(open_forge(deployment.checkout.root, forge), deployment.spec.name)
     line = Line(base_url, api_key(), parse_price(price) if price else None, most_calls=calls, halted=halted)
     answered = ask_round(deployment, requests, replies, line, ledger_mark=ledger, most_usd=most_usd)
-    set_outputs({"ledger": answered.mark, "replies": str(answered.replies)})
+    set_outputs({"ledger": answered.mark, "replies": str(answered.replies), "bill": answered.bill})
     told = answered.in_words()
     add_summary(f"### {code(deployment.spec.name)}: asked\n\n{told}\n")
     say(told)

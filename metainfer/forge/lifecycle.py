@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from metainfer.forge.protocol import BOT, PublishOutcome, PullRequest, Status
+from metainfer.forge.protocol import BOT, REGENERATE_LABEL, PublishOutcome, PullRequest, Status
 
 
 class Action(Enum):
@@ -43,6 +43,11 @@ class Situation:
     def open(self) -> PullRequest | None:
         """The open pull request, if there is one."""
         return next((pull for pull in reversed(self.pulls) if pull.state == "open"), None)
+
+    @property
+    def asked(self) -> bool:
+        """Whether a label on the open pull request asks for it to be made again."""
+        return self.open is not None and REGENERATE_LABEL in self.open.labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,7 @@ def _already_on_base(pull: PullRequest | None) -> Decision:
 def _blocked(pull: PullRequest | None, tip: str) -> Decision:
     reason = (
         f"the branch holds commits that the bot did not make (tip {tip[:12]}); they were left alone. "
-        "Move them elsewhere, or run again with --regenerate to replace them"
+        "Move them elsewhere; or, to replace them, run again with --regenerate or put the label "
+        f"{REGENERATE_LABEL} on for the next run"
     )
     return Decision(Action.NOTHING, PublishOutcome(Status.BLOCKED, reason, pull.number if pull else None, tip), pull)

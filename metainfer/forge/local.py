@@ -7,7 +7,6 @@ mistake; who may write to the repository is decided by its file permissions alon
 from __future__ import annotations
 
 import random
-import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from metainfer.forge import merging
 from metainfer.forge.authorship import bot_made
 from metainfer.forge.evidence import MANIFEST, input_hash_of
 from metainfer.forge.identity import require_text
+from metainfer.forge.labels import check_label
 from metainfer.forge.lifecycle import Action, Decision, Situation, decide
 from metainfer.forge.markers import INPUT_HASH, branch_of, read_marker
 from metainfer.forge.paths import check_engine_name, check_request, engine_folder
@@ -41,7 +41,6 @@ from metainfer.forge.publishing import Publication
 from metainfer.forge.records import PullStore, Recorded, now
 
 ATTEMPTS = 12
-_LABEL = re.compile(r"[A-Za-z0-9._:/-]{1,50}")
 Result = TypeVar("Result")
 
 
@@ -107,7 +106,8 @@ class LocalForge:
 
     def preview(self, engine: str, input_hash: str, base: str = DEFAULT_BASE) -> PublishOutcome:
         check_engine_name(engine)
-        return decide(self._situation(engine, base)[0], input_hash).outcome
+        seen = self._situation(engine, base)[0]
+        return decide(seen, input_hash, regenerate=seen.asked).outcome
 
     def publish(self, request: PublishRequest) -> PublishOutcome:
         check_request(request)
@@ -119,7 +119,8 @@ class LocalForge:
             seen, recorded, base_tip = self._situation(request.engine, request.base)
             seen_first.append(seen.tip)
             # A person may have pushed between two attempts: what they asked to be replaced is what was there first.
-            regenerate = request.regenerate and (seen.tip == seen_first[0] or seen.tip_is_ours)
+            wanted = request.regenerate or seen.asked
+            regenerate = wanted and (seen.tip == seen_first[0] or seen.tip_is_ours)
             decision = decide(seen, request.input_hash, regenerate=regenerate)
             current = _current(decision, recorded)
             updates, outcome = publication.carry_out(decision, seen, recorded, current, base_tip)
@@ -158,8 +159,7 @@ class LocalForge:
         return self._change(number, f"comment by {by.label}", by, add)
 
     def label(self, number: int, by: Identity, name: str, *, remove: bool = False) -> PullRequest:
-        if not _LABEL.fullmatch(name):
-            raise InputError(f"{name!r} is no label; write up to 50 letters, digits, and any of . _ : / -")
+        check_label(name)
 
         def change(pull: PullRequest) -> PullRequest:
             if (name in pull.labels) is not remove:

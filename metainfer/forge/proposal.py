@@ -87,6 +87,12 @@ class Proposal:
         return same_tree(self.repo, self.head(), self.request.base_sha)
 
 
+def same_change(repo: Repository, base: str, one: str, other: str) -> bool:
+    """Whether two heads bring the same files to `base`, wherever on it they were made from."""
+    changes = [merging.read_change(repo, base, head) for head in (one, other)]
+    return None not in changes and len({tuple(change.files.items()) for change in changes if change}) == 1
+
+
 def same_tree(repo: Repository, one: str, other: str) -> bool:
     """Whether two commits hold the same files."""
     return repo.object_at(one, "") == repo.object_at(other, "")

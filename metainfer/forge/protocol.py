@@ -14,6 +14,8 @@ from metainfer.errors import ConflictError, InputError, RefusedError
 DEFAULT_BASE = "main"
 STOP_LABEL = "metainfer/stop"
 """On an engine's open pull request: no model is asked anything for that engine."""
+REGENERATE_LABEL = "metainfer/regenerate"
+"""On an engine's open pull request: the next run makes it again, over people's commits, and takes the label off."""
 State = Literal["open", "closed", "merged"]
 
 

@@ -8,9 +8,10 @@ from metainfer.forge.lifecycle import Action, Decision, Situation
 from metainfer.forge.markdown import inline
 from metainfer.forge.markers import branch_of, one_line
 from metainfer.forge.plumbing import RefUpdate, Repository
-from metainfer.forge.proposal import MAX_BODY_CHARACTERS, Proposal, same_tree
+from metainfer.forge.proposal import MAX_BODY_CHARACTERS, Proposal, same_change
 from metainfer.forge.protocol import (
     BOT,
+    REGENERATE_LABEL,
     Comment,
     PublishOutcome,
     PublishRequest,
@@ -67,9 +68,10 @@ class Publication:
             reason = "the base already holds exactly these files, so there is nothing to propose"
             outcome = PublishOutcome(Status.UNCHANGED, reason, current.pull.number if current else None)
             return ([self._retired(current)] if current else []), outcome
-        if current and self._already_proposed(head, current.pull, seen):
+        if current and self._already_proposed(head, current.pull, seen, base_tip):
             reason = f"pull request #{current.pull.number} already proposes exactly these files"
-            return [], PublishOutcome(Status.UNCHANGED, reason, current.pull.number, current.pull.head)
+            moves = [self._changed(current, {"labels": _labels(current)}, "made again")] if seen.asked else []
+            return moves, PublishOutcome(Status.UNCHANGED, reason, current.pull.number, current.pull.head)
         branch_move = RefUpdate(self.branch, head, seen.tip)
         # A replaced branch stays reachable from the record, whoever made it.
         keep = [seen.tip] if seen.tip else []
@@ -82,13 +84,13 @@ class Publication:
         outcome = PublishOutcome(decision.outcome.status, decision.outcome.reason, number, head)
         return [branch_move, record], outcome
 
-    def _already_proposed(self, head: str, pull: PullRequest, seen: Situation) -> bool:
+    def _already_proposed(self, head: str, pull: PullRequest, seen: Situation, base_tip: str) -> bool:
         """The same files, for the same inputs, on a branch that is where it should be: keep head and approvals."""
         return (
             seen.tip == pull.head
             and seen.head_fits_base
             and pull.input_hash == self.request.input_hash
-            and same_tree(self.repo, head, pull.head)
+            and same_change(self.repo, base_tip, head, pull.head)
         )
 
     # Records
@@ -112,7 +114,7 @@ class Publication:
         return self.store.change(pull, None, "opened", BOT, keep)
 
     def _updated(self, current: Recorded, head: str, reason: str, keep: Sequence[str], seen: Situation) -> RefUpdate:
-        news = {**self._proposal(head), "updated": now()}
+        news = {**self._proposal(head), "updated": now(), "labels": _labels(current)}
         if seen.tip and not seen.tip_is_ours:
             text = f"Regenerated on request. The branch was at {seen.tip}, which this record keeps reachable."
             note = Comment(by=BOT.label, at=now(), text=text, head=head)
@@ -148,3 +150,8 @@ class Publication:
 
     def _changed(self, current: Recorded, news: Mapping[str, object], what: str, keep: Sequence[str] = ()) -> RefUpdate:
         return self.store.change(current.pull.model_copy(update=news), current.sha, what, BOT, keep)
+
+
+def _labels(current: Recorded) -> tuple[str, ...]:
+    """Those that stay: to be made again is asked once."""
+    return tuple(name for name in current.pull.labels if name != REGENERATE_LABEL)

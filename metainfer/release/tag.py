@@ -77,16 +77,27 @@ def release_notes(forge: Forge, made: Release) -> str:
     if made.reasons:
         parts.append("\n".join(f"- {reason.level.name.lower()}: {inline(reason.text)}" for reason in made.reasons))
     wheel = f"metainfer_engine_{re.sub('[^a-z0-9]+', '_', engine)}-{made.version}-py3-none-any.whl"
-    parts.append(
-        f"```\nsha256sum -c SHA256SUMS\npip install {wheel}\npython -m {tree.manifest.package} fetch\n"
-        f"python -m {tree.manifest.package} serve\n```"
-    )
+    package = tree.manifest.package
+    commands = [
+        "sha256sum -c SHA256SUMS",
+        f"pip install {wheel}",
+        f"metainfer model fetch {_spec_of(engine, tree)}   # makes the model folder, and prints where",
+        f"python -m {package} fetch --from MODEL_FOLDER   # on another machine: checks a copy of it, and keeps it",
+        f"python -m {package} serve",
+    ]
+    parts.append("\n".join(["```", *commands, "```"]))
     parts.append(
         f"Model `{inline(tree.manifest.model.digest)}`, inputs `{inline(tree.manifest.input_hash)}`. `manifest.json` "
         "says what every file was made from, `evidence.json` what was measured. The archives carry the version in "
         "their `pyproject.toml`; every other file is as the manifest has it."
     )
     return "\n\n".join(parts) + "\n"
+
+
+def _spec_of(engine: str, tree: EngineTree) -> str:
+    """The spec's path as the manifest has it, where that is a plain one: people type it."""
+    path = str(tree.record(MANIFEST).get("spec_path"))
+    return path if re.fullmatch(r"specs/[A-Za-z0-9][A-Za-z0-9._-]*\.ya?ml", path) else f"specs/{engine}.yaml"
 
 
 def _releasable(forge: Forge, engine: str, base: str) -> tuple[str, EngineTree]:

@@ -88,15 +88,10 @@ def carry_out(forge: GitHubForge, number: int, given: Answer) -> bool:
 
 def _start(forge: GitHubForge, given: Answer) -> None:
     """Dispatch the default branch's own workflow: it looks at everything again, and trusts no comment."""
-    connection, workflow = forge.connection, sibling(WORKFLOW)
-    path = f"/repos/{connection.address.slug}/actions/workflows/{workflow}/dispatches"
+    from metainfer.forge.github.workflows import start_workflow
+
     inputs = {"specs": given.engine, "regenerate": "true" if given.action == "regenerate" else "false"}
-    body = {"ref": given.base, "inputs": inputs}
-    connection.write(
-        f"starting {workflow} for {given.engine}",
-        lambda: connection.request("POST", path, body) or True,
-        lambda: True,  # an answer that got lost may have started it; two runs for one engine come to one result
-    )
+    start_workflow(forge.connection, sibling(WORKFLOW), given.base, inputs, given.engine)
 
 
 def _problem(forge: GitHubForge, pull: PullRequest, order: Order) -> str:

@@ -59,7 +59,9 @@ def check_github(forge: GitHubForge, number: int, people: People) -> Checked:
         )
     base = forge.base_sha(pull.base.ref)
     if not forge.mirror.has(pull.head.sha):
-        raise InputError(f"#{number}: its head {pull.head.sha[:12]} is not to be had from {forge.address()}")
+        raise InputError(
+            f"#{number}: its head {pull.head.sha[:12]} is not to be had from {forge.address()}; push it again"
+        )
     record = forge.pulls.as_record(pull)
     repo = forge.mirror.repo
     change, owners = read_knowledge_change(repo, base, record.head), read_codeowners(repo, base)

@@ -11,7 +11,7 @@ from metainfer.files import pretty_json, sha256_bytes
 from metainfer.forge.evidence import REQUIRED_GATES
 from metainfer.forge.local import LocalForge
 from metainfer.forge.plumbing import RefUpdate
-from metainfer.forge.protocol import Identity, PublishRequest
+from metainfer.forge.protocol import Forge, Identity, PublishRequest
 from metainfer.gates.report import Evidence, GateReport
 from metainfer.generate.manifest import Generator, Manifest, ModelRecord, UnitRecord
 
@@ -89,7 +89,7 @@ def engine_files(
 
 
 def request(
-    forge: LocalForge,
+    forge: Forge,
     input_hash: str = "sha256:aa",
     *,
     engine: str = ENGINE,

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from metainfer.agents.budget import StoppedError
-from metainfer.errors import InputError
 from metainfer.forge.dryrun import DryRun
 from metainfer.forge.local import LocalForge
 from metainfer.forge.protocol import STOP_LABEL
 from metainfer.pipeline.stopping import stop_label_watch
 from tests.agents.conftest import Desk, question
 from tests.agents.scripted_endpoint import says, scripted
-from tests.forge.engines import ALICE, ENGINE, refs, request
+from tests.forge.engines import ALICE, ENGINE, request
 from tests.forge.test_people import AS_ALICE, metainfer
 
 
@@ -23,28 +22,6 @@ def pull(forge: LocalForge) -> LocalForge:
     """A forge with an open pull request, number 1."""
     forge.publish(request(forge))
     return forge
-
-
-def test_a_label_stays_through_updates_and_until_it_is_taken_off(pull: LocalForge) -> None:
-    pull.label(1, ALICE, STOP_LABEL)
-    pull.publish(request(pull, input_hash="sha256:bb"))
-    assert pull.get(1).labels == (STOP_LABEL,)
-    pull.label(1, ALICE, "area/cpu")
-    assert pull.label(1, ALICE, STOP_LABEL, remove=True).labels == ("area/cpu",)
-
-
-def test_a_label_twice_is_a_label_once_and_writes_nothing(pull: LocalForge) -> None:
-    pull.label(1, ALICE, STOP_LABEL)
-    before = refs(pull)
-    assert pull.label(1, ALICE, STOP_LABEL).labels == (STOP_LABEL,)
-    pull.label(1, ALICE, "absent", remove=True)
-    assert refs(pull) == before
-
-
-@pytest.mark.parametrize("name", ["", " ", "a b", "x" * 51, "caf\u00e9", "a\nb", "@a"])
-def test_what_is_no_label_is_refused(pull: LocalForge, name: str) -> None:
-    with pytest.raises(InputError, match="is no label"):
-        pull.label(1, ALICE, name)
 
 
 def test_a_dry_run_says_it_and_puts_nothing_on(pull: LocalForge) -> None:

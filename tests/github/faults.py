@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.github.serving import App, Message, Receive, Scope, Send, answer, hang_up, read_body
+from tests.github.serving import App, Message, Receive, Scope, Send, answer, gone, hang_up, read_body
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,10 @@ class Fault:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Any = None
     delay_s: float = 0.0
+    cut: bool = False
+    """The true answer ends in its middle."""
+    silent: bool = False
+    """No answer comes, and the connection stays: the client has to give up."""
 
     def __str__(self) -> str:
         return self.name
@@ -48,6 +52,9 @@ UNPROCESSABLE = Fault(
     "422", False, 422, body=_said("Validation Failed", errors=[{"resource": "Any", "code": "custom", "message": "no"}])
 )
 SLOW = Fault("slow", True, delay_s=0.3)
+CUT_SHORT = Fault("cut short", True, cut=True)
+SILENT_BEFORE = Fault("silent before", False, silent=True)
+SILENT_AFTER = Fault("silent after", True, silent=True)
 FAULTS = (
     DROPPED_BEFORE,
     DROPPED_AFTER,
@@ -68,6 +75,11 @@ class Call:
     path: str
     query: str = ""
 
+    @property
+    def reads(self) -> bool:
+        """Whether it changes nothing: by its method, and for Git by what is asked."""
+        return self.method in ("GET", "HEAD") or self.path.endswith("/git-upload-pack")
+
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
 
@@ -75,6 +87,15 @@ class Call:
 @dataclass(slots=True)
 class _Planned:
     fault: Fault
+    method: str
+    path: re.Pattern[str]
+    nth: int
+    seen: int = 0
+
+
+@dataclass(slots=True)
+class _Awaited:
+    act: Callable[[], object]
     method: str
     path: re.Pattern[str]
     nth: int
@@ -89,7 +110,7 @@ class Faults:
         self.calls: list[Call] = []
         self.struck: list[Call] = []
         self._planned: list[_Planned] = []
-        self._before: list[tuple[re.Pattern[str], str, Callable[[], None]]] = []
+        self._before: list[_Awaited] = []
 
     def plan(self, fault: Fault, method: str, path: str, nth: int = 1) -> None:
         """Let `fault` happen to the `nth` call from now on whose method is `method` and whose path holds `path`.
@@ -98,9 +119,9 @@ class Faults:
         """
         self._planned.append(_Planned(fault, method, re.compile(path), nth))
 
-    def before(self, method: str, path: str, act: Callable[[], None]) -> None:
-        """Do something once, in between: right before the next such call is let through. It may call the server."""
-        self._before.append((re.compile(path), method, act))
+    def before(self, method: str, path: str, act: Callable[[], object], nth: int = 1) -> None:
+        """Do something once, in between: right before the `nth` such call is let through. It may call the server."""
+        self._before.append(_Awaited(act, method, re.compile(path), nth))
 
     def clear(self) -> None:
         """Forget plans and calls."""
@@ -115,9 +136,11 @@ class Faults:
             return
         call = Call(scope["method"], scope["path"], scope["query_string"].decode("latin-1"))
         self.calls.append(call)
-        for planned in [one for one in self._before if one[1] in ("*", call.method) and one[0].search(call.path)]:
-            self._before.remove(planned)
-            await asyncio.get_running_loop().run_in_executor(None, planned[2])
+        for awaited in [one for one in self._before if one.method in ("*", call.method) and one.path.search(call.path)]:
+            awaited.seen += 1
+            if awaited.seen == awaited.nth:
+                self._before.remove(awaited)
+                await asyncio.get_running_loop().run_in_executor(None, awaited.act)
         fault = self._due(call)
         if fault is None:
             await self.app(scope, receive, send)
@@ -139,16 +162,35 @@ class Faults:
         if fault.delay_s and fault.status is None:
             await self.app(scope, receive, send)
             return
+        if fault.cut:
+            await self.app(scope, receive, _cut_short(send))
+            await hang_up(receive)
+            return
         if fault.carried_out:
             await self.app(scope, receive, _into_nothing)
         else:
             await read_body(receive)
+        if fault.silent:
+            await gone(receive)
+            return
         if fault.status is None:
             await hang_up(receive)
             return
         headers = [(name.lower().encode(), value.encode()) for name, value in fault.headers.items()]
         body = json.dumps(fault.body).encode()
         await answer(send, fault.status, [(b"content-type", b"application/json"), *headers], body)
+
+
+def _cut_short(send: Send) -> Send:
+    """Passes an answer on but for the second half of its content."""
+
+    async def passing(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            body = message.get("body", b"")
+            message = {**message, "body": body[: len(body) // 2], "more_body": True}
+        await send(message)
+
+    return passing
 
 
 async def _into_nothing(message: Message) -> None:

@@ -41,6 +41,7 @@ class Description:
         from referencing import Registry, Resource
         from referencing.jsonschema import DRAFT4
 
+        _loosen(data)
         self._paths = {_nameless(path): item for path, item in data["paths"].items()}
         self._components = data["components"]
         self._registry = Registry().with_resource(_URI, Resource(contents=data, specification=DRAFT4))
@@ -118,18 +119,37 @@ class Description:
         return dict(found)
 
 
+def _loosen(data: dict[str, Any]) -> None:
+    """Where the description is stricter than GitHub is.
+
+    A field that may be null has null among its values only where the description says so again; and the labels in a
+    list of pull requests have no description when nobody gave them one, as they do everywhere else.
+    """
+    labels = data["components"]["schemas"]["pull-request-simple"]["properties"]["labels"]
+    labels["items"]["properties"]["description"]["nullable"] = True
+    _let_null_be_a_value(data["components"])
+
+
+def _let_null_be_a_value(schema: Any) -> None:
+    if isinstance(schema, dict):
+        if schema.get("nullable") is True and isinstance(schema.get("enum"), list) and None not in schema["enum"]:
+            schema["enum"].append(None)
+        for each in schema.values():
+            _let_null_be_a_value(each)
+    elif isinstance(schema, list):
+        for each in schema:
+            _let_null_be_a_value(each)
+
+
 def _nameless(path: str) -> str:
     """A path with its parameters' names left out: `{ref}` and `{branch}` are the same place."""
     return "/".join("{}" if part.startswith("{") else part for part in path.split("/"))
 
 
 def _absolute(schema: Any) -> Any:
-    """References within the description, from a piece of it that was taken out."""
+    """References within the description, from a piece of it that was taken out; those of a discriminator too."""
     if isinstance(schema, dict):
-        return {
-            key: f"{_URI}{value}"
-            if key == "$ref" and isinstance(value, str) and value.startswith("#")
-            else _absolute(value)
-            for key, value in schema.items()
-        }
-    return [_absolute(each) for each in schema] if isinstance(schema, list) else schema
+        return {key: _absolute(value) for key, value in schema.items()}
+    if isinstance(schema, list):
+        return [_absolute(each) for each in schema]
+    return f"{_URI}{schema}" if isinstance(schema, str) and schema.startswith("#/components/") else schema

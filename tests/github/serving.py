@@ -26,6 +26,8 @@ HOST = "localhost"
 def served(app: App) -> Iterator[str]:
     """Serve `app`; gives its base URL, without a slash at the end."""
     listener = socket.create_server(("127.0.0.1", 0))
+    # Taken over by each connection; without it, an answer's body waits 40 ms for its head to be acknowledged.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     config = uvicorn.Config(app, lifespan="off", log_level="critical", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -68,6 +70,11 @@ async def hang_up(receive: Receive) -> None:
     `receive` must be the one that the server gave to the outermost application.
     """
     receive.__self__.transport.abort()  # type: ignore[attr-defined]
+    await gone(receive)
+
+
+async def gone(receive: Receive) -> None:
+    """Wait until the connection is no more."""
     while (await receive())["type"] != "http.disconnect":
         await asyncio.sleep(0)
 

@@ -286,3 +286,59 @@ def test_the_primary_limit_ends_with_a_403(stub: Stub, repo: Repo) -> None:
     got = httpx.get(f"{stub.api_url}/repos/{repo.full_name}", headers=headers)
     assert got.status_code == 403
     assert "rate limit exceeded" in got.json()["message"]
+
+
+def test_a_jobs_token_talks_on_pull_requests_by_the_right_for_those_and_on_issues_by_the_other(
+    stub: Stub, repo: Repo, bot: Client
+) -> None:
+    """What GitHub's lists of permissions say of each call; a job that asks for less than it does stops there."""
+    pull, issue = bot.open("work")["number"], bot.call("POST", "/issues", 201, {"title": "I"})["number"]
+    job = Client(stub, repo, "bot")
+    job.http.headers["Authorization"] = f"Bearer {stub.actions_token(repo.full_name, pull_requests='write')}"
+    said = job.call("POST", f"/issues/{pull}/comments", 201, {"body": "x"})
+    job.call("PATCH", f"/issues/comments/{said['id']}", 200, {"body": "y"})
+    job.call("POST", f"/issues/{pull}/labels", 200, {"labels": ["new"]})
+    job.call("GET", f"/issues/{pull}/comments", 200)
+    job.call("POST", f"/issues/{issue}/comments", 403, {"body": "x"})
+    job.call("GET", f"/issues/{pull}", 403)
+    job.call("GET", "/issues", 403)
+
+
+def test_a_jobs_token_sees_drafts_of_releases_if_it_may_write_contents(stub: Stub, repo: Repo, bot: Client) -> None:
+    bot.call("POST", "/releases", 201, {"tag_name": "v1", "draft": True})
+    for level, count in (("write", 1), ("read", 0)):
+        job = Client(stub, repo, "bot")
+        job.http.headers["Authorization"] = f"Bearer {stub.actions_token(repo.full_name, contents=level)}"
+        assert len(job.call("GET", "/releases", 200)) == count
+
+
+def test_an_issue_tells_who_did_what_to_it(bot: Client, ann: Client) -> None:
+    number = bot.open("work")["number"]
+    ann.call("POST", f"/issues/{number}/labels", 200, {"labels": ["generate"]})
+    ann.call("DELETE", f"/issues/{number}/labels/generate", 200)
+    ann.call("PATCH", f"/pulls/{number}", 200, {"state": "closed"})
+    bot.call("PATCH", f"/pulls/{number}", 200, {"state": "open"})
+    events = bot.call("GET", f"/issues/{number}/events", 200)
+    told = [(each["event"], each["actor"]["login"], (each.get("label") or {}).get("name")) for each in events]
+    assert told == [
+        ("labeled", "ann", "generate"),
+        ("unlabeled", "ann", "generate"),
+        ("closed", "ann", None),
+        ("reopened", "bot", None),
+    ]
+
+
+def test_runs_of_a_workflow_are_told_the_newest_first_and_by_how_they_ended(stub: Stub, slug: str) -> None:
+    repo = stub.repo(slug, {".github/workflows/a.yml": b"on: push\n"}, ann="write")
+    sha = repo.bare.tip("refs/heads/main") or ""
+    runs = [repo.start_run(stub.world, "a.yml", "push", sha) for _ in range(3)]
+    runs[0].end("success")
+    runs[1].end("failure")
+    repo.start_run(stub.world, "b.yml", "push", sha)
+    job = Client(stub, repo, "ann")
+    job.http.headers["Authorization"] = f"Bearer {stub.actions_token(slug, actions='read')}"
+    told = job.call("GET", "/actions/workflows/a.yml/runs", 200)["workflow_runs"]
+    assert [(run["run_number"], run["conclusion"]) for run in told] == [(3, None), (2, "failure"), (1, "success")]
+    [good] = job.call("GET", "/actions/workflows/a.yml/runs?status=success&per_page=1", 200)["workflow_runs"]
+    assert good["id"] == runs[0].id
+    job.call("GET", "/actions/workflows/c.yml/runs", 404)

@@ -83,7 +83,9 @@ def node_environment() -> dict[str, str]:
 def _npm(arguments: Sequence[str], folder: Path) -> None:
     node = node_folder()
     environment = {**os.environ, **node_environment()}
-    _run([str(node / "npm"), *arguments], environment, folder)
+    # A wheel holds no links, so bin/npm in it is a copy that does not find the rest of npm.
+    program = node.parent / "lib/node_modules/npm/bin/npm-cli.js"
+    _run([str(node / "node"), str(program), *arguments], environment, folder)
 
 
 def _kept(name: str, make: Callable[[Path], None]) -> Path:

@@ -161,6 +161,9 @@ def test_the_plan_of_a_release_writes_nothing_and_its_notes_name_the_wheel(forge
         name for name in build_bundle(forge, ENGINE, commit, made.version, tmp_path / "out").files if "whl" in name
     )
     assert f"pip install {wheel}" in notes
+    # An engine gets its model from a folder only; which commands an engine has, its own contract says.
+    assert f"metainfer model fetch specs/{ENGINE}.yaml" in notes
+    assert "python -m tiny_cpu fetch --from MODEL_FOLDER" in notes
     assert not plan_release(forge, ENGINE).created
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.github.openapi import checked_answers
 from tests.github.stub import Stub, stub_server
 from tests.review.place import Place
 from tests.review.repository import Heads
@@ -31,3 +32,4 @@ def place(stub: Stub, tmp_path: Path) -> Iterator[Place]:
     stub.reset()
     yield Place(stub, f"octo/engines-{next(_NUMBERS)}", tmp_path)
     assert stub.journal.unknown == [], "the stub was asked what it does not know"
+    assert checked_answers(stub.journal.answers) == []

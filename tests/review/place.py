@@ -17,7 +17,7 @@ from tests.github.stub import Stub
 from tests.review.repository import knowledge
 
 SOURCE = Path(__file__).parents[2]
-CHECK_RIGHTS = {"contents": "read", "pull_requests": "write", "issues": "write", "statuses": "write"}
+CHECK_RIGHTS = {"contents": "read", "pull_requests": "write", "statuses": "write"}
 """What the job of the check gives its token."""
 
 

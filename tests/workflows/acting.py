@@ -56,6 +56,8 @@ class Runner:
     variables: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     """Beside the little that every run gets. Nothing of the caller's own reaches a step."""
+    before_tool: str = ""
+    """Lines of shell that the runner's `metainfer` begins with."""
     limit_s: float = 560
     """For a whole run."""
 
@@ -64,12 +66,20 @@ class Runner:
         return self.folder / "artifacts"
 
     def run(
-        self, workflow: str, event: str, payload: Mapping[str, Any], *, secrets: Sequence[str] = (), sha: str
+        self,
+        workflow: str,
+        event: str,
+        payload: Mapping[str, Any],
+        *,
+        secrets: Sequence[str] = (),
+        sha: str,
+        job: str = "",
     ) -> Outcome:
-        """Run a workflow of this tree for an event at commit `sha` of the origin."""
+        """Run a workflow of this tree, or one job of it, for an event at commit `sha` of the origin."""
         work = self.folder / "act"
         shutil.rmtree(work, ignore_errors=True)
         home = self.folder / "home"
+        shutil.rmtree(self.artifacts, ignore_errors=True)  # one run never sees another's
         for place in (home, self.artifacts, self.folder / "tmp"):
             place.mkdir(exist_ok=True)
         # act takes the commit and branch from where it is started.
@@ -79,7 +89,7 @@ class Runner:
         event_file = self.folder / "event.json"
         event_file.write_text(json.dumps(payload))
         command = [tool("act"), event, "-W", f".github/workflows/{workflow}", "-e", str(event_file), "--json"]
-        command += ["--no-cache-server", "--action-offline-mode"]
+        command += ["--no-cache-server", "--action-offline-mode", *(["-j", job] if job else [])]
         command += [part for label in _LABELS for part in ("-P", f"{label}=-self-hosted")]
         for use, name in pinned_actions().items():
             command += ["--local-repository", f"{use}={ACTIONS / STAND_INS[name]}"]
@@ -108,7 +118,8 @@ class Runner:
         bins = self.folder / "bin"
         bins.mkdir(exist_ok=True)
         script = bins / "metainfer"
-        script.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m metainfer "$@"\n')
+        call = f'PYTHONPATH={ROOT} exec {sys.executable} -m metainfer "$@"'
+        script.write_text(f"#!/bin/sh\n{self.before_tool}\n{call}\n")
         script.chmod(0o755)
         return bins
 

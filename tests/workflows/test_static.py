@@ -181,6 +181,8 @@ def test_rounds_are_alike_and_each_goes_on_from_the_one_before() -> None:
         before = name
     assert end["needs"] == list(rounds)
     assert re.findall(r"needs\.([\w-]+)\.outputs\.done", all_text(end)) == list(rounds)
+    billed = re.findall(r"needs\.([\w-]+)\.outputs\.bill", all_text(end))
+    assert billed == list(rounds)[-2::-1], "the last one that asked knows what all cost"
 
 
 def test_generated_code_runs_without_the_runners_tokens() -> None:

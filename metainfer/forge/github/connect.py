@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from metainfer import __version__
-from metainfer.errors import MachineError
+from metainfer.errors import MachineError, MetainferError
 from metainfer.forge.github.address import GitHubAddress
 from metainfer.forge.github.credentials import Credentials, auth_for, find_credentials
 from metainfer.forge.github.errors import Limited, Refused, judge, told
@@ -51,16 +51,18 @@ class Connection:
     def api(self) -> Github:
         """PyGithub's entry point, with a retry policy that leaves every write alone."""
         import github
-        from github.GithubRetry import GithubRetry
+
+        from metainfer.forge.github.reads import Reads
 
         # It tells every refusal on standard error by itself; here each becomes an error, or an answer.
         logging.getLogger("github").setLevel(logging.WARNING)
-        reads = GithubRetry(
+        reads = Reads(
+            sleeper=self._sleep,
+            longest_wait_s=LONGEST_WAIT_S,
             total=ATTEMPTS,
             backoff_factor=0.01 if self.address.is_local else 0.5,
             allowed_methods=frozenset({"GET", "HEAD"}),
             status_forcelist=[429, *range(500, 600)],
-            max_rate_limit_wait=LONGEST_WAIT_S,
         )
         return github.Github(
             auth=self._auth,
@@ -94,15 +96,12 @@ class Connection:
         """The account whose comments are ours: a user's, an App's, or that of Actions."""
         if self._credentials.is_app:
             return f"{self._app_slug()}[bot]"
-        import github
-
         try:
             with told(self.address, "asking who the token belongs to"):
                 return self.api.get_user().login
-        except Exception as error:
-            # The token of a workflow run is an installation's, and may not ask for a user.
-            cause = error.__cause__
-            if isinstance(cause, github.GithubException) and cause.status in (403, 404):
+        except MetainferError as error:
+            # The token of a workflow run is an installation's, and may not ask for a user. A limit is a 403 as well.
+            if isinstance(error.__cause__, Exception) and judge(error.__cause__) in (Refused(403), Refused(404)):
                 return "github-actions[bot]"
             raise
 

@@ -50,7 +50,7 @@ class Conversation:
                 lambda: self._sent("POST", path, body),
                 lambda: self._ours(number, key),
             )
-        if _same(there.text, body):
+        if same_text(there.text, body):
             return there
         path = f"{self._root}/issues/comments/{there.id}"
         return self.connection.write(
@@ -81,6 +81,13 @@ class Conversation:
             lambda: name in self.labels(number) or None,
         )
 
+    def labelled_by(self, number: int, name: str) -> str:
+        """The account that put a label on last; empty if that is not known."""
+        path = f"{self._issue(number)}/events"
+        events = self.connection.read(f"reading who labelled #{number}", lambda: list(self._pages(path)))
+        put_on = [e for e in events if e.get("event") == "labeled" and (e.get("label") or {}).get("name") == name]
+        return str((put_on[-1].get("actor") or {}).get("login") or "") if put_on else ""
+
     def take_label(self, number: int, name: str) -> None:
         """Take a label off; one that is not there stays off."""
         if name not in self.labels(number):
@@ -109,7 +116,7 @@ class Conversation:
 
     def _ours(self, number: int, key: str, body: str | None = None) -> Remark | None:
         ours = (remark for remark in self.remarks(number) if remark.key == key)
-        return next((remark for remark in ours if body is None or _same(remark.text, body)), None)
+        return next((remark for remark in ours if body is None or same_text(remark.text, body)), None)
 
     def _sent(self, verb: str, path: str, body: str) -> Remark:
         return _remark(self.connection.request(verb, path, {"body": body}), self.connection.own_login)
@@ -140,6 +147,6 @@ def _remark(data: Mapping[str, Any], own_login: str) -> Remark:
     return Remark(int(data["id"]), login, str(data.get("created_at") or ""), text, key.group(1) if ours and key else "")
 
 
-def _same(one: str, other: str) -> bool:
-    """GitHub may store line breaks as CR LF."""
+def same_text(one: str, other: str) -> bool:
+    """Whether two texts are one to GitHub, which may store line breaks as CR LF."""
     return one.replace("\r\n", "\n").rstrip() == other.replace("\r\n", "\n").rstrip()

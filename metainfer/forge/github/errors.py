@@ -101,9 +101,9 @@ def _in_words(
                 f"{where}: not found, or the token may not see it; check the name and the token's repositories"
             )
         case Refused(409):
-            return ConflictError(f"{where}: {said}")
+            return ConflictError(f"{where}: {said}; look at it and try again, {_RESUMES}")
         case _:
-            return GitHubRefusedError(f"{where}: {said}")
+            return GitHubRefusedError(f"{where}: GitHub says “{said}”; see to that and try again, {_RESUMES}")
 
 
 def _permissions_needed(error: Exception) -> str:

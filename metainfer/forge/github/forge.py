@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from metainfer.errors import InputError
 from metainfer.forge import merging
@@ -16,14 +16,17 @@ from metainfer.forge.github.address import GitHubAddress
 from metainfer.forge.github.connect import Connection, connect
 from metainfer.forge.github.conversation import Conversation
 from metainfer.forge.github.mirror import Mirror
-from metainfer.forge.github.publication import Publication
+from metainfer.forge.github.owners import Owners
+from metainfer.forge.github.publication import Publication, say_blocked
 from metainfer.forge.github.pulls import Pulls, state_of
 from metainfer.forge.github.reviewing import Reviewing, with_base
+from metainfer.forge.labels import check_label
 from metainfer.forge.lifecycle import Decision, Situation, decide
 from metainfer.forge.markers import branch_of
 from metainfer.forge.paths import check_engine_name, check_request, engine_folder
 from metainfer.forge.protocol import (
     DEFAULT_BASE,
+    REGENERATE_LABEL,
     Comment,
     Identity,
     LostRaceError,
@@ -32,10 +35,8 @@ from metainfer.forge.protocol import (
     PublishRequest,
     PullRequest,
     State,
+    Status,
 )
-
-if TYPE_CHECKING:
-    pass
 
 ATTEMPTS = 6
 
@@ -137,7 +138,8 @@ class GitHubForge:
     def preview(self, engine: str, input_hash: str, base: str = DEFAULT_BASE) -> PublishOutcome:
         check_engine_name(engine)
         self._refresh(base)
-        return self._decide(self._situation(engine, base), input_hash).outcome
+        seen = self._situation(engine, base)
+        return self._decide(seen, input_hash, regenerate=seen.asked).outcome
 
     def publish(self, request: PublishRequest) -> PublishOutcome:
         check_request(request)
@@ -148,7 +150,8 @@ class GitHubForge:
             seen = self._situation(request.engine, request.base)
             seen_first.append(seen.tip)
             # A person may have pushed between two attempts: what they asked to be replaced is what was there first.
-            regenerate = request.regenerate and (seen.tip == seen_first[0] or seen.tip_is_ours)
+            wanted = request.regenerate or seen.asked
+            regenerate = wanted and (seen.tip == seen_first[0] or seen.tip_is_ours)
             decision = self._decide(seen, request.input_hash, regenerate=regenerate)
             outcome = publication.carry_out(decision, seen, self._base(request.base))
             if outcome is not None:
@@ -160,6 +163,19 @@ class GitHubForge:
             "touched, run it again"
         )
 
+    def say_blocked(self, engine: str, input_hash: str, base: str = DEFAULT_BASE) -> PublishOutcome:
+        """What `publish` says where a person's commits stop it, by a job that has nothing to publish.
+
+        Gives what `preview` does; nothing is said unless that is `blocked`.
+        """
+        check_engine_name(engine)
+        self._refresh(base)
+        seen = self._situation(engine, base)
+        decision = self._decide(seen, input_hash, regenerate=seen.asked)
+        if decision.outcome.status is Status.BLOCKED:
+            say_blocked(self.conversation, self.mirror.repo, decision, seen, self._base(base))
+        return decision.outcome
+
     def _situation(self, engine: str, base: str) -> Situation:
         """What there is of an engine: pull requests from the API, where its branch and its base are from Git."""
         repo, base_tip = self.mirror.repo, self._base(base)
@@ -168,6 +184,9 @@ class GitHubForge:
         pulls = []
         for pull in self.pulls.of_engine(engine, base):
             record = self.pulls.as_record(pull, tip if pull.state == "open" else None)
+            if pull.state == "open" and REGENERATE_LABEL in record.labels and not self._may_ask(pull.number):
+                kept = tuple(name for name in record.labels if name != REGENERATE_LABEL)
+                record = record.model_copy(update={"labels": kept})
             if record.engine == engine:
                 pulls.append(record)
             elif record.state == "open" and ours:
@@ -181,6 +200,11 @@ class GitHubForge:
             base_input_hash=input_hash_of(repo.blobs([f"{base_tip}:{engine_folder(engine)}{MANIFEST}"])[0]),
             head_fits_base=current is None or tip is None or merging.fits(repo, engine, base_tip, tip),
         )
+
+    def _may_ask(self, number: int) -> bool:
+        """Whether somebody who may write put the label on: who may only triage can too, over people's commits."""
+        who = self.conversation.labelled_by(number, REGENERATE_LABEL)
+        return bool(who) and Owners(self.connection).may_write(who)
 
     def _decide(self, seen: Situation, input_hash: str, *, regenerate: bool = False) -> Decision:
         """The shared rules; who closed a pull request is asked only where it can matter."""
@@ -201,6 +225,7 @@ class GitHubForge:
         return self.get(number)
 
     def label(self, number: int, by: Identity, name: str, *, remove: bool = False) -> PullRequest:
+        check_label(name)
         self.pulls.must(number)
         if remove:
             self.conversation.take_label(number, name)
@@ -231,7 +256,10 @@ class GitHubForge:
     # Releasing
 
     def create_tag(self, name: str, commit: str, message: str, tagger: Identity) -> bool:
+        self._once()
         self.mirror.repo.read("check-ref-format", f"refs/tags/{name}")
+        if not self.mirror.has(commit):
+            raise InputError(f"{commit!r} names no commit of {self.connection.address.slug}")
         tag = self.mirror.repo.write_tag(name, commit, message, tagger, int(time.time()))
         return self.mirror.push(f"refs/tags/{name}", tag, None)
 

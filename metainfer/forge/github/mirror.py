@@ -7,33 +7,55 @@ from __future__ import annotations
 
 import base64
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from metainfer.errors import InputError, MachineError
 from metainfer.forge.github.address import GitHubAddress
-from metainfer.forge.github.errors import GitHubRefusedError
+from metainfer.forge.github.errors import DEFAULT_SECONDARY_WAIT_S, GitHubRefusedError
 from metainfer.forge.markers import BRANCH_PREFIX, one_line
 from metainfer.forge.plumbing import Repository, run_git
 
 ATTEMPTS = 3
 _STALLED_S = 60
 """A transfer that brings under a kilobyte per second for so long is given up."""
+_TRANSIENT = (
+    b"error: 5",
+    b"hung up",
+    b"early EOF",
+    b"RPC failed",
+    b"Connection reset",
+    b"Could not resolve",
+    b"timed out",
+    b"cannot lock ref",
+    b"Unable to create",
+)
+"""What Git says when the line broke, or another process was at the same refs."""
+_NOT_THERE = (b"not our ref", b"unadvertised object", b"couldn't find remote ref")
+"""What the server says of a commit that it does not have, or does not give out."""
 
 
 class Mirror:
     """A bare repository at `git_dir` with the base branches, the bot's branches and the tags of the one on GitHub."""
 
-    def __init__(self, address: GitHubAddress, git_dir: Path, token: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        address: GitHubAddress,
+        git_dir: Path,
+        token: Callable[[], str],
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self.address = address
         self.repo = Repository(git_dir)
         self._token = token
+        self._sleep = sleep
 
     # Reading
 
     def fetch(self, base: str) -> None:
         """Bring the copy up to date. InputError if there is no branch `base`, MachineError if Git cannot get there."""
-        self._prepare()
         ours = f"refs/heads/{BRANCH_PREFIX}*"
         specs = [f"+refs/heads/{base}:refs/heads/{base}", f"+{ours}:{ours}", "+refs/tags/*:refs/tags/*"]
         # Pruning is limited to what the lines above name, so another base that was fetched before stays.
@@ -43,11 +65,16 @@ class Mirror:
         self._must(done, "fetch")
 
     def has(self, commit: str) -> bool:
-        """Whether a commit is here, after trying to get it from GitHub, which serves any that it still has."""
+        """Whether a commit is here, after trying to get it from GitHub, which serves any that it still has.
+
+        MachineError and the like where GitHub gave no answer: that says nothing about the commit.
+        """
         if self.repo.commit_at(commit):
             return True
         done = self._remote(["fetch", "--quiet", "--no-write-fetch-head", self.address.git_url, commit])
-        return done.returncode == 0 and self.repo.commit_at(commit) is not None
+        if done.returncode and not any(words in done.stderr for words in _NOT_THERE):
+            self._must(done, f"fetch {commit[:12]}")
+        return self.repo.commit_at(commit) is not None
 
     # Writing
 
@@ -57,16 +84,19 @@ class Mirror:
         A push whose answer is lost is looked for before anything else is done.
         """
         lease = f"--force-with-lease={ref}:{old or ''}"
-        done = self._remote(["push", "--porcelain", "--no-verify", lease, self.address.git_url, f"{new}:{ref}"])
-        if done.returncode == 0:
-            return True
-        if self.tip(ref) == new:
-            return True
-        said = (done.stdout + done.stderr).decode(errors="replace")
-        if any(words in said for words in ("stale info", "already exists", "cannot lock ref", "fetch first")):
-            return False
-        if "[remote rejected]" in said or "protected branch" in said:
-            raise GitHubRefusedError(f"{self.address.slug} refused the push to {ref}: {_reason(said)}")
+        command = ["push", "--porcelain", "--no-verify", lease, self.address.git_url, f"{new}:{ref}"]
+        for attempt in range(ATTEMPTS):
+            done = self._git(command)
+            # Looked for whatever was said: the push may have been carried out, and its answer lost.
+            if done.returncode == 0 or self.tip(ref) == new:
+                return True
+            said = (done.stdout + done.stderr).decode(errors="replace")
+            if any(words in said for words in ("stale info", "already exists", "cannot lock ref", "fetch first")):
+                return False
+            if "[remote rejected]" in said or "protected branch" in said:
+                raise GitHubRefusedError(f"{self.address.slug} refused the push to {ref}: {_reason(said)}")
+            if attempt + 1 == ATTEMPTS or not self._waited(done.stderr, attempt):
+                break
         self._must(done, f"push to {ref}")
         return False
 
@@ -89,13 +119,27 @@ class Mirror:
             raise MachineError(f"{git_dir}: {done.stderr.decode(errors='replace').strip()}")
 
     def _remote(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-        """A command that talks to GitHub, again if the connection broke. Reading is repeatable, and so is a lease."""
-        done = run_git([f"--git-dir={self.repo.git_dir}", *arguments], extra=self._transport())
-        for _ in range(ATTEMPTS - 1):
-            if done.returncode == 0 or arguments[0] == "push" or not _is_transient(done.stderr):
+        """A command that reads from GitHub, again if the connection broke."""
+        done = self._git(arguments)
+        for attempt in range(ATTEMPTS - 1):
+            if done.returncode == 0 or not self._waited(done.stderr, attempt):
                 break
-            done = run_git([f"--git-dir={self.repo.git_dir}", *arguments], extra=self._transport())
+            done = self._git(arguments)
         return done
+
+    def _git(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+        self._prepare()
+        return run_git([f"--git-dir={self.repo.git_dir}", *arguments], extra=self._transport())
+
+    def _waited(self, said: bytes, attempt: int) -> bool:
+        """Wait, if what Git said is a reason to try again; False if it is none."""
+        if b"error: 429" in said:  # how long GitHub asks to wait, Git does not tell
+            self._sleep(DEFAULT_SECONDARY_WAIT_S)
+            return True
+        if any(words in said for words in _TRANSIENT):
+            self._sleep((0.02 if self.address.is_local else 1.0) * 2**attempt)
+            return True
+        return False
 
     def _transport(self) -> dict[str, str]:
         """Settings for one command, by environment: a token in an argument or a URL could be read by anybody."""
@@ -125,20 +169,6 @@ class Mirror:
         if "not found" in said.casefold() or "error: 404" in said:
             raise InputError(f"{where}: no such repository, or the token may not see it")
         raise MachineError(f"{where}: {_reason(said)}; try again, a second run goes on where this one stopped")
-
-
-def _is_transient(said: bytes) -> bool:
-    """Whether a fetch may work the next time: the line broke, or another process was at the same refs."""
-    line = (
-        b"error: 5",
-        b"hung up",
-        b"early EOF",
-        b"RPC failed",
-        b"Connection reset",
-        b"Could not resolve",
-        b"timed out",
-    )
-    return any(words in said for words in (*line, b"cannot lock ref", b"Unable to create"))
 
 
 def _reason(said: str) -> str:

@@ -18,8 +18,9 @@ from metainfer.forge.github.pulls import HEAD, RETIRED, Pulls
 from metainfer.forge.lifecycle import Action, Decision, Situation
 from metainfer.forge.markdown import inline
 from metainfer.forge.markers import INPUT_HASH, branch_of, one_line, read_marker, read_trailers, with_marker
-from metainfer.forge.proposal import MAX_BODY_CHARACTERS, Proposal, same_tree
-from metainfer.forge.protocol import BOT, PublishOutcome, PublishRequest, PullRequest, Status
+from metainfer.forge.plumbing import Repository
+from metainfer.forge.proposal import MAX_BODY_CHARACTERS, Proposal, same_change
+from metainfer.forge.protocol import BOT, REGENERATE_LABEL, PublishOutcome, PublishRequest, PullRequest, Status
 
 if TYPE_CHECKING:
     from github.PullRequest import PullRequest as Pull
@@ -39,21 +40,26 @@ class Publication:
         self.pulls = Pulls(connection)
         self.conversation = Conversation(connection)
         self.branch = branch_of(request.engine)
+        self.ref = f"refs/heads/{self.branch}"
 
     def carry_out(self, decision: Decision, seen: Situation, base_tip: str) -> PublishOutcome | None:
         """Do what was decided. None when others moved first: look again and decide anew."""
         outcome = decision.outcome
         if outcome.status is Status.BLOCKED:
-            self._say_blocked(decision.pull, seen, base_tip, outcome)
+            say_blocked(self.conversation, self.mirror.repo, decision, seen, base_tip)
             return outcome
         if decision.action is Action.RETIRE and decision.pull:
             self._retire(decision.pull)
             return outcome
         if decision.action is Action.REPAIR and decision.pull:
-            pushed = self.mirror.has(decision.pull.head) and self._push(decision.pull.head, seen.tip)
-            return outcome if pushed else None
+            # The branch may have come since it was fetched, with the pull request that the list shows.
+            still = self.mirror.tip(self.ref) == seen.tip and self.mirror.has(decision.pull.head)
+            return outcome if still and self._push(decision.pull.head, seen.tip) else None
         if decision.action in (Action.CREATE, Action.UPDATE):
-            return self._propose(decision, seen, base_tip)
+            done = self._propose(decision, seen, base_tip)
+            if seen.asked and done is not None and done.number and done.status is not Status.BLOCKED:
+                self.conversation.take_label(done.number, REGENERATE_LABEL)
+            return done
         return outcome
 
     def _propose(self, decision: Decision, seen: Situation, base_tip: str) -> PublishOutcome | None:
@@ -66,34 +72,40 @@ class Publication:
                 self._retire(current)
             reason = "the base already holds exactly these files, so there is nothing to propose"
             return PublishOutcome(Status.UNCHANGED, reason, number)
-        head = self._head_to_keep(seen) or self.proposal.head()
+        head = self._head_to_keep(seen, base_tip) or self.proposal.head()
         if head == seen.tip and current and current.input_hash == self.request.input_hash:
             reason = f"pull request #{current.number} already proposes exactly these files"
             return PublishOutcome(Status.UNCHANGED, reason, current.number, head)
+        replaced = seen.tip if seen.tip and not seen.tip_is_ours else None
+        if replaced and decision.pull:
+            self._say_replaced(decision.pull.number, replaced)  # first: once it is pushed, nothing tells what was there
         if head != seen.tip and not self._push(head, seen.tip):
             return None
-        replaced = seen.tip if seen.tip and not seen.tip_is_ours else None
-        number, opened = self._describe(head, decision.pull if current is None else None, replaced)
+        number, opened = self._describe(head, decision.pull if current is None else None)
+        if replaced and not decision.pull:
+            self._say_replaced(number, replaced)
+        if self.mirror.tip(self.ref) != head:
+            return None  # another run pushed meanwhile, and our words must not stand over its files
         if current is None and not opened:
             reason = f"pull request #{number} was there: another run opened it, or the answer to our opening was lost"
             return PublishOutcome(Status.UNCHANGED if head == seen.tip else Status.UPDATED, reason, number, head)
         return PublishOutcome(decision.outcome.status, decision.outcome.reason, number, head)
 
-    def _head_to_keep(self, seen: Situation) -> str | None:
-        """The branch's own tip where it holds exactly this already: a push would only dismiss approvals."""
+    def _head_to_keep(self, seen: Situation, base_tip: str) -> str | None:
+        """The branch's own tip where it brings exactly this already: a push would only dismiss approvals."""
         tip = seen.tip
         if tip is None or not seen.tip_is_ours or not seen.head_fits_base:
             return None
         message = self.mirror.repo.read("log", "-1", "--format=%B", tip).decode("utf-8", "replace")
         same_inputs = read_trailers(message).get(INPUT_HASH) == self.request.input_hash
-        return tip if same_inputs and same_tree(self.mirror.repo, tip, self.proposal.head()) else None
+        return tip if same_inputs and same_change(self.mirror.repo, base_tip, tip, self.proposal.head()) else None
 
     def _push(self, head: str, old: str | None) -> bool:
-        return self.mirror.push(f"refs/heads/{self.branch}", head, old)
+        return self.mirror.push(self.ref, head, old)
 
     # The pull request
 
-    def _describe(self, head: str, follows: PullRequest | None, replaced: str | None) -> tuple[int, bool]:
+    def _describe(self, head: str, follows: PullRequest | None) -> tuple[int, bool]:
         """Make the one open pull request of the branch say what `head` is; its number, and whether we opened it."""
         request, title = self.request, one_line(self.request.title)
         body = with_marker(self._words(follows), request.engine, request.input_hash, **{HEAD: head})
@@ -113,10 +125,11 @@ class Publication:
 
         if not says(pull):
             self.pulls.edit(pull.number, f"describing pull request #{pull.number}", says, title=title, body=body)
-        if replaced:
-            text = f"Regenerated on request. The branch was at {replaced}: `git fetch origin {replaced}` still gets it."
-            self.conversation.say(pull.number, f"replaced:{replaced}", text)
         return int(pull.number), bool(opened)
+
+    def _say_replaced(self, number: int, tip: str) -> None:
+        text = f"Regenerating on request. The branch was at {tip}: `git fetch origin {tip}` still gets it."
+        self.conversation.say(number, f"replaced:{tip}", text)
 
     def _words(self, follows: PullRequest | None) -> str:
         if follows is None:
@@ -142,18 +155,20 @@ class Publication:
         what = f"closing pull request #{current.number}"
         self.pulls.edit(current.number, what, lambda pull: pull.state != "open", body=body, state="closed")
 
-    def _say_blocked(
-        self, current: PullRequest | None, seen: Situation, base_tip: str, outcome: PublishOutcome
-    ) -> None:
-        """One comment, once for each head of the bot's that a person built upon."""
-        if current is None or current.state != "open" or seen.tip is None:
-            return
-        start = merging.read_change(self.mirror.repo, base_tip, seen.tip)
-        ours = newest_of_bot(self.mirror.repo, start.start, seen.tip) if start else None
-        key = f"blocked:{(ours or 'none')[:40]}"
-        if not self.conversation.has_said(current.number, key):
-            text = f"Stopped: {outcome.reason}. A comment `/metainfer regenerate` does the same."
-            self.conversation.say(current.number, key, text)
+
+def say_blocked(
+    conversation: Conversation, repo: Repository, decision: Decision, seen: Situation, base_tip: str
+) -> None:
+    """One comment, once for each head of the bot's that a person built upon."""
+    current = decision.pull
+    if current is None or current.state != "open" or seen.tip is None:
+        return
+    start = merging.read_change(repo, base_tip, seen.tip)
+    ours = newest_of_bot(repo, start.start, seen.tip) if start else None
+    key = f"blocked:{(ours or 'none')[:40]}"
+    if not conversation.has_said(current.number, key):
+        text = f"Stopped: {decision.outcome.reason}. A comment `/metainfer regenerate` does the same."
+        conversation.say(current.number, key, text)
 
 
 def _newlines(text: str | None) -> str:

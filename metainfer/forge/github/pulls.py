@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from metainfer.forge.github.connect import Connection
@@ -57,7 +59,9 @@ class Pulls:
 
     def one(self, number: int) -> Pull | None:
         """One by its number; None if there is none."""
-        return self.connection.find(f"reading pull request #{number}", lambda: self.connection.repo.get_pull(number))
+        # PyGithub asks when a field is first needed: later than here, nothing would turn its exceptions into words.
+        repo = self.connection.repo
+        return self.connection.find(f"reading pull request #{number}", lambda: repo.get_pull(number).complete())
 
     def must(self, number: int) -> Pull:
         """The same; NoSuchPullError if there is none."""
@@ -98,12 +102,24 @@ class Pulls:
             return None
         if read_marker(pull.body or "").get(RETIRED):
             return BOT.label
-        path = f"/repos/{self.connection.address.slug}/issues/{pull.number}"
-        issue: Any = self.connection.find(
-            f"asking who closed #{pull.number}", lambda: self.connection.request("GET", path)
-        )
-        by = (issue or {}).get("closed_by") or {}
-        return f"@{by['login']}" if by.get("login") else "somebody"
+        closers = [
+            event["actor"]["login"]
+            for event in self._events(pull.number)
+            if event.get("event") == "closed" and (event.get("actor") or {}).get("login")
+        ]
+        return f"@{closers[-1]}" if closers else "somebody"
+
+    def _events(self, number: int) -> list[dict[str, Any]]:
+        """What was done to it, oldest first. The issue says it too, but not to rights that are for pull requests."""
+        found: list[dict[str, Any]] = []
+        for page in itertools.count(1):
+            path = f"/repos/{self.connection.address.slug}/issues/{number}/events?per_page=100&page={page}"
+            ask = partial(self.connection.request, "GET", path)
+            events = self.connection.find(f"asking who closed #{number}", ask) or []
+            found += events
+            if len(events) < 100:
+                break
+        return found
 
     def as_record(self, pull: Pull, head: str | None = None, reviews: Sequence[Review] = ()) -> PullRequest:
         """The shared form. `head` is where Git says the branch is, if it was asked."""

@@ -31,12 +31,7 @@ class Releases:
         """
         release = self._find(tag)
         if release is None:
-            release = self.connection.write(
-                f"drafting the release {tag}",
-                lambda: self.connection.repo.create_git_release(tag, name=title, message=notes, draft=True),
-                lambda: self._find(tag),
-                taken={ALREADY},
-            )
+            release = self._draft(tag, title, notes)
         if not release.draft:
             self._must_hold(release, tag, files)
             return str(release.html_url)
@@ -57,6 +52,19 @@ class Releases:
         return str((shown or release).html_url)
 
     # Helpers
+
+    def _draft(self, tag: str, title: str, notes: str) -> GitRelease:
+        """A new draft. GitHub takes any number for one tag: where another run made one first, that one is kept."""
+        made = self.connection.write(
+            f"drafting the release {tag}",
+            lambda: self.connection.repo.create_git_release(tag, name=title, message=notes, draft=True),
+            lambda: self._find(tag),
+            taken={ALREADY},
+        )
+        first = self._find(tag) or made
+        if first.id != made.id:
+            self._remove("a draft too many", self._path(made.id))
+        return first
 
     def _find(self, tag: str) -> GitRelease | None:
         """The release of a tag, drafts among them, which the lookup by tag does not see."""
@@ -85,17 +93,18 @@ class Releases:
         )
 
     def _delete(self, asset: GitReleaseAsset) -> None:
-        path = f"/repos/{self.connection.address.slug}/releases/assets/{asset.id}"
+        self._remove(asset.name, f"/repos/{self.connection.address.slug}/releases/assets/{asset.id}")
 
+    def _remove(self, what: str, path: str) -> None:
         def gone() -> bool | None:
-            found = self.connection.find("looking for a file", lambda: self.connection.request("GET", path))
+            found = self.connection.find(f"looking for {what}", lambda: self.connection.request("GET", path))
             return True if found is None else None
 
         def delete() -> bool:
             self.connection.request("DELETE", path)
             return True
 
-        self.connection.write(f"removing {asset.name}", delete, gone, taken={404})
+        self.connection.write(f"removing {what}", delete, gone, taken={404})
 
     def _must_hold(self, release: GitRelease, tag: str, files: Mapping[str, Path]) -> None:
         assets = self._assets(release)

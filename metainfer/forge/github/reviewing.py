@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from metainfer.errors import ConflictError, InputError
 from metainfer.forge import merging
 from metainfer.forge.github.connect import Connection
-from metainfer.forge.github.conversation import Conversation
+from metainfer.forge.github.conversation import Conversation, Remark, same_text
 from metainfer.forge.github.errors import GitHubRefusedError
 from metainfer.forge.github.mirror import Mirror
 from metainfer.forge.github.owners import Owners
 from metainfer.forge.github.pulls import Pulls, state_of
+from metainfer.forge.identity import require_text
 from metainfer.forge.paths import KNOWLEDGE
 from metainfer.forge.protocol import MergeOutcome, MergeRefusedError, PullRequest
 
@@ -30,20 +31,28 @@ class Reviewing:
         self.conversation = Conversation(connection)
 
     def comment(self, number: int, text: str) -> None:
-        """Say something once. InputError if it is nothing."""
-        if not text.strip():
+        """Say something once: what is our own last word already is left at that. InputError if it is nothing.
+
+        An earlier try may have come that far, and its answer may have been lost.
+        """
+        if not require_text(text, "the comment").strip():
             raise InputError("the comment is empty; write what you want to say")
         self.pulls.must(number)
-        before = {remark.id for remark in self.conversation.remarks(number)}
+        before = self.conversation.remarks(number)
+        if before and self._is_mine(before[-1], text):
+            return
 
         def said() -> bool | None:
-            now = self.conversation.remarks(number)
-            return any(r.id not in before and r.text.strip() == text.strip() for r in now) or None
+            ids = {remark.id for remark in before}
+            return any(r.id not in ids and self._is_mine(r, text) for r in self.conversation.remarks(number)) or None
 
         path = self._path("issues", number, "/comments")
         self.connection.write(
             f"commenting on #{number}", lambda: bool(self.connection.request("POST", path, {"body": text})), said
         )
+
+    def _is_mine(self, remark: Remark, text: str) -> bool:
+        return remark.login.casefold() == self.connection.own_login.casefold() and same_text(remark.text, text)
 
     def approve(self, number: int, head: str | None) -> None:
         """Approve the present head. ConflictError if it is not `head`, or the pull request is not open."""
@@ -65,6 +74,7 @@ class Reviewing:
 
     def close(self, number: int, comment: str | None) -> None:
         """Close without merging; one that is closed stays as it is. ConflictError if it is merged."""
+        comment = require_text(comment, "the comment") if comment else None
         pull = self.pulls.must(number)
         if state_of(pull) == "merged":
             raise ConflictError(f"pull request #{number} is merged")

@@ -1,7 +1,7 @@
 """A strict stand-in for GitHub: its REST API over HTTP, on top of bare repositories that Git pushes to as well.
 
 Branches, heads, commits and tags come from Git each time, so a push moves a pull request as it does on GitHub. What a
-call asks that the stub does not know is refused. tests/github/test_openapi.py holds every kind of answer against
+call asks that the stub does not know is refused. tests/github/openapi.py holds every answer against
 GitHub's published description.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -10,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tests.github.stub.refusals import Refusal, not_found
 from tests.github.stub.sync import follow_git
-from tests.github.stub.world import ROLES, Issue, Repo, Token, User, World
+from tests.github.stub.world import ROLES, Issue, IssueEvent, Repo, Token, User, World
 
 Number = Annotated[int, Path(ge=1)]
 Item = TypeVar("Item")
@@ -45,12 +46,13 @@ class Here:
         return self.token.user
 
     def has_role(self, role: str) -> bool:
+        """Whether the caller may do what people with a role may. An App's bot has rights and no role."""
+        if self.token and self.token.kind == "installation":
+            return allows(self.token, *_RIGHTS[role])
         return has_role(self.world, self.repo, self.token.user if self.token else None, role)
 
     def need_role(self, role: str) -> None:
-        """A person without the role gets 403; for an installation, its permissions are all that counts."""
-        if self.token and self.token.kind == "installation":
-            return
+        """A person without the role gets 403."""
         if not self.has_role(role):
             what = "admin rights" if role == "admin" else "write access" if role in ("write", "maintain") else "access"
             raise Refusal(403, f"Must have {what} to Repository.")
@@ -61,11 +63,25 @@ class Here:
             raise not_found()
         return found
 
+    def note(self, issue: Issue, event: str, label: str | None = None) -> None:
+        """Write down what the caller did to an issue."""
+        issue.events.append(IssueEvent(self.world.next_id(), event, self.user, label))
+
     def pull(self, number: int) -> Issue:
         found = self.issue(number)
         if found.pull is None:
             raise not_found()
         return found
+
+
+_RIGHTS = {
+    "read": ("metadata", "read"),
+    "triage": ("issues", "write"),
+    "write": ("contents", "write"),
+    "maintain": ("administration", "write"),
+    "admin": ("administration", "read"),
+}
+"""What of an installation's permissions stands for a person's role."""
 
 
 def has_role(world: World, repo: Repo, user: User | None, role: str) -> bool:
@@ -85,18 +101,23 @@ def token_of(world: World, authorization: str) -> Token | None:
     return found
 
 
-def check_permission(token: Token | None, scope: str, level: str) -> None:
-    """Whether the token's own permissions allow it. A classic token has all that its user has."""
+def allows(token: Token, scope: str, level: str) -> bool:
+    """Whether the token's own permissions hold this one. A classic token has all that its user has."""
+    if token.permissions is None or scope == "metadata":
+        return True
+    order = ("", "read", "write", "admin")
+    return order.index(token.permissions.get(scope, "")) >= order.index(level)
+
+
+def check_permission(token: Token | None, scopes: Sequence[str], level: str) -> None:
+    """Whether the token may, by any one of `scopes`."""
     if token is None:
         if level != "read":
             raise Refusal(401, "Requires authentication")
         return
-    if token.permissions is None or scope == "metadata":
-        return
-    order = ("", "read", "write", "admin")
-    if order.index(token.permissions.get(scope, "")) < order.index(level):
+    if not any(allows(token, scope, level) for scope in scopes):
         who = "integration" if token.kind == "installation" else "personal access token"
-        accepted = {"X-Accepted-GitHub-Permissions": f"{scope}={level}"}
+        accepted = {"X-Accepted-GitHub-Permissions": "; ".join(f"{scope}={level}" for scope in scopes)}
         raise Refusal(403, f"Resource not accessible by {who}", headers=accepted)
 
 
@@ -109,8 +130,12 @@ def sees(world: World, repo: Repo, token: Token | None) -> bool:
     return token.kind == "installation" or has_role(world, repo, token.user, "read")
 
 
-def at(scope: str, level: str = "read", role: str = "read") -> Any:
-    """The dependency of an endpoint: the call, once the caller may make it."""
+def at(scope: str, level: str = "read", role: str = "read", *, of_pulls: bool = False) -> Any:
+    """The dependency of an endpoint: the call, once the caller may make it.
+
+    `of_pulls`: where the issue that the path names is a pull request, the permission for those does as well. So it is
+    for comments, labels and events, and not for the issue itself.
+    """
 
     async def here(request: Request, response: Response) -> Here:
         world: World = request.app.state.world
@@ -122,13 +147,24 @@ def at(scope: str, level: str = "read", role: str = "read") -> Any:
             if repo is None or not sees(world, repo, token):
                 raise not_found()
             follow_git(world, repo)
-        check_permission(token, scope, level)
+        scopes = [scope, "pull_requests"] if of_pulls and repo and _names_pull(repo, parts) else [scope]
+        check_permission(token, scopes, level)
         found = Here(world, request, response, token, repo)
         if repo is not None:
             found.need_role(role)
         return found
 
     return Depends(here)
+
+
+def _names_pull(repo: Repo, parts: Mapping[str, Any]) -> bool:
+    """Whether a path's issue, or the one that its comment is on, is a pull request."""
+    number, comment = (str(parts.get(name, "")) for name in ("issue_number", "comment_id"))
+    return any(
+        issue.pull is not None
+        and (str(issue.number) == number or any(str(said.id) == comment for said in issue.comments))
+        for issue in repo.issues.values()
+    )
 
 
 # Paging

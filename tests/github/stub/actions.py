@@ -200,12 +200,19 @@ async def list_workflows(here: Actions) -> Any:
 
 @routes.get("/actions/workflows/{workflow_id}")
 async def get_workflow(here: Actions, workflow_id: str) -> Any:
-    return _workflow(here, workflow_id)
+    return find_workflow(here, workflow_id)
+
+
+@routes.get("/actions/workflows/{workflow_id}/runs")
+async def list_runs(here: Actions, workflow_id: str, status: str = "") -> Any:
+    """None, ever: nothing runs here, and what is dispatched is only written down."""
+    _workflow(here, workflow_id)
+    return {"total_count": 0, "workflow_runs": []}
 
 
 @routes.post("/actions/workflows/{workflow_id}/dispatches", status_code=204)
 async def dispatch(here: Annotated[Here, at("actions", "write", "write")], workflow_id: str, body: Dispatch) -> None:
-    found = _workflow(here, workflow_id)
+    found = find_workflow(here, workflow_id)
     text = here.repo.bare.file(here.repo.default_branch, found["path"]) or b""
     if here.repo.bare.commit_at(body.ref) is None:
         raise Refusal(422, f"No ref found for: {body.ref}")
@@ -221,7 +228,7 @@ async def repository_dispatch(
     here.repo.dispatches.append({"event_type": body.event_type, "client_payload": body.client_payload})
 
 
-def _workflow(here: Here, wanted: str) -> Json:
+def find_workflow(here: Here, wanted: str) -> Json:
     """By number or by file name."""
     for found in _workflows(here):
         if wanted in (str(found["id"]), found["path"].rpartition("/")[2]):

@@ -29,6 +29,7 @@ from tests.github.stub import (
     releases,
     repos,
     reviews,
+    runs,
 )
 from tests.github.stub.access import has_role, sees
 from tests.github.stub.refusals import DOCS, Refusal
@@ -37,7 +38,10 @@ from tests.github.stub.world import World
 API = "/api/v3"
 UPLOADS = "/api/uploads"
 # Those whose path can hold slashes come after those that begin like them.
-_ROUTERS = (accounts, checks, commits, git_data, protection, repos, pulls, reviews, issues, labels, releases, actions)
+_ROUTERS = (
+    *(accounts, checks, commits, git_data, protection, repos, pulls),
+    *(reviews, issues, labels, releases, actions, runs),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Answer:
     status: int
     headers: Mapping[str, str]
     body: bytes
+    path: str = ""
 
     def __str__(self) -> str:
         return f"{self.method} {self.route} {self.status}"
@@ -139,7 +144,8 @@ def _note(journal: Journal, scope: Scope, seen: Answer) -> None:
         journal.unknown.append(f"{scope['method']} {scope['path']}")
         return
     template = route.path.removeprefix(API).removeprefix(UPLOADS).replace(":path}", "}")
-    journal.answers.append(Answer(scope["method"], template, query, seen.sent, seen.status, seen.headers, seen.body))
+    made = Answer(scope["method"], template, query, seen.sent, seen.status, seen.headers, seen.body, scope["path"])
+    journal.answers.append(made)
 
 
 def _common(world: World, scope: Scope) -> list[tuple[bytes, bytes]]:

@@ -17,6 +17,8 @@ from tests.github.stub.world import Comment, Issue, now
 routes = APIRouter(prefix="/repos/{owner}/{repo}")
 Reads = Annotated[Here, at("issues")]
 Writes = Annotated[Here, at("issues", "write")]
+ReadsTalk = Annotated[Here, at("issues", of_pulls=True)]
+WritesTalk = Annotated[Here, at("issues", "write", of_pulls=True)]
 LIMIT = 65_536
 
 
@@ -89,7 +91,7 @@ async def get_issue(here: Reads, issue_number: Number) -> Any:
 
 
 @routes.patch("/issues/{issue_number}")
-async def change_issue(here: Writes, issue_number: Number, body: ChangedIssue) -> Any:
+async def change_issue(here: WritesTalk, issue_number: Number, body: ChangedIssue) -> Any:
     issue = here.issue(issue_number)
     if here.user is not issue.user:
         here.need_role("triage")
@@ -105,24 +107,32 @@ async def change_issue(here: Writes, issue_number: Number, body: ChangedIssue) -
     if body.state == "closed" and issue.state == "open":
         close(issue)
         issue.closed_by, issue.state_reason = here.user, body.state_reason or "completed"
+        here.note(issue, "closed")
     elif body.state == "open" and issue.state == "closed" and issue.pull is None:
         issue.state, issue.closed_at, issue.closed_by, issue.state_reason = "open", None, None, "reopened"
+        here.note(issue, "reopened")
     issue.touch()
     return talk_shapes.issue(here.world, here.repo, issue)
+
+
+@routes.get("/issues/{issue_number}/events")
+async def list_events(here: ReadsTalk, issue_number: Number) -> Any:
+    issue = here.issue(issue_number)
+    return [talk_shapes.event(here.world, here.repo, event) for event in page(here, issue.events)]
 
 
 # Comments
 
 
 @routes.get("/issues/{issue_number}/comments")
-async def list_comments(here: Reads, issue_number: Number, since: str = "") -> Any:
+async def list_comments(here: ReadsTalk, issue_number: Number, since: str = "") -> Any:
     issue = here.issue(issue_number)
     found = [comment for comment in issue.comments if comment.updated_at >= since]
     return [talk_shapes.comment(here.world, here.repo, issue, comment) for comment in page(here, found)]
 
 
 @routes.post("/issues/{issue_number}/comments", status_code=201)
-async def add_comment(here: Writes, issue_number: Number, body: Text) -> Any:
+async def add_comment(here: WritesTalk, issue_number: Number, body: Text) -> Any:
     issue = here.issue(issue_number)
     _check_text(body.body)
     comment = Comment(here.world.next_id(), here.user, body.body)
@@ -132,13 +142,13 @@ async def add_comment(here: Writes, issue_number: Number, body: Text) -> Any:
 
 
 @routes.get("/issues/comments/{comment_id}")
-async def get_comment(here: Reads, comment_id: int) -> Any:
+async def get_comment(here: ReadsTalk, comment_id: int) -> Any:
     issue, comment = _comment(here, comment_id)
     return talk_shapes.comment(here.world, here.repo, issue, comment)
 
 
 @routes.patch("/issues/comments/{comment_id}")
-async def change_comment(here: Writes, comment_id: int, body: Text) -> Any:
+async def change_comment(here: WritesTalk, comment_id: int, body: Text) -> Any:
     issue, comment = _comment(here, comment_id)
     if comment.user is not here.user:
         here.need_role("write")
@@ -148,7 +158,7 @@ async def change_comment(here: Writes, comment_id: int, body: Text) -> Any:
 
 
 @routes.delete("/issues/comments/{comment_id}", status_code=204)
-async def delete_comment(here: Writes, comment_id: int) -> None:
+async def delete_comment(here: WritesTalk, comment_id: int) -> None:
     issue, comment = _comment(here, comment_id)
     if comment.user is not here.user:
         here.need_role("write")

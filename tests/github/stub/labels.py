@@ -13,7 +13,8 @@ from tests.github.stub.world import Repo
 
 routes = APIRouter(prefix="/repos/{owner}/{repo}")
 Reads = Annotated[Here, at("issues")]
-Triages = Annotated[Here, at("issues", "write", "triage")]
+ReadsOn = Annotated[Here, at("issues", of_pulls=True)]
+Triages = Annotated[Here, at("issues", "write", "triage", of_pulls=True)]
 Writes = Annotated[Here, at("issues", "write", "write")]
 
 
@@ -34,7 +35,7 @@ class ChangedLabel(Body):
 
 
 @routes.get("/issues/{issue_number}/labels")
-async def labels_of(here: Reads, issue_number: Number) -> Any:
+async def labels_of(here: ReadsOn, issue_number: Number) -> Any:
     return [label(here.world, here.repo, name) for name in page(here, here.issue(issue_number).labels)]
 
 
@@ -45,6 +46,7 @@ async def add_labels(here: Triages, issue_number: Number, body: Names) -> Any:
         known = known_label(here.world, here.repo, name)
         if known not in issue.labels:
             issue.labels.append(known)
+            here.note(issue, "labeled", known)
     issue.touch()
     return [label(here.world, here.repo, name) for name in issue.labels]
 
@@ -52,7 +54,13 @@ async def add_labels(here: Triages, issue_number: Number, body: Names) -> Any:
 @routes.put("/issues/{issue_number}/labels")
 async def set_labels(here: Triages, issue_number: Number, body: Names) -> Any:
     issue = here.issue(issue_number)
-    issue.labels = [known_label(here.world, here.repo, name) for name in body.labels]
+    before, issue.labels = issue.labels, [known_label(here.world, here.repo, name) for name in body.labels]
+    for name in issue.labels:
+        if name not in before:
+            here.note(issue, "labeled", name)
+    for name in before:
+        if name not in issue.labels:
+            here.note(issue, "unlabeled", name)
     return [label(here.world, here.repo, name) for name in issue.labels]
 
 
@@ -63,6 +71,7 @@ async def remove_label(here: Triages, issue_number: Number, name: str) -> Any:
     if found is None:
         raise not_found()
     issue.labels.remove(found)
+    here.note(issue, "unlabeled", found)
     issue.touch()
     return [label(here.world, here.repo, name) for name in issue.labels]
 

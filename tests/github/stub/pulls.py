@@ -174,6 +174,7 @@ def _turn(here: Here, issue: Issue, state: str) -> None:
     if state == "closed":
         close(issue)
         issue.closed_by = here.user
+        here.note(issue, "closed")
         return
     tip = head_tip(here.world, here.repo, issue)
     if pull.merged_at:
@@ -187,6 +188,7 @@ def _turn(here: Here, issue: Issue, state: str) -> None:
     assert source is not None
     _refuse_second(here.repo, source, pull.head_ref, pull.base_ref, f"{source.owner.login}:{pull.head_ref}")
     issue.state, issue.closed_at, issue.closed_by = "open", None, None
+    here.note(issue, "reopened")
 
 
 @routes.get("/{pull_number}/commits")
@@ -239,6 +241,8 @@ async def merge_pull(here: Merges, pull_number: Number, body: MergeWish) -> Any:
     pull.merged_at, pull.merged_by, pull.merge_commit = now(), here.user, sha
     close(issue)
     issue.closed_by = here.user
+    here.note(issue, "merged")
+    here.note(issue, "closed")
     source = here.world.repo(pull.head_repo)
     if here.repo.settings.get("delete_branch_on_merge") and source is here.repo:
         here.repo.bare.set_ref(f"refs/heads/{pull.head_ref}", None)

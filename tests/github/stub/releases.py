@@ -122,6 +122,9 @@ async def get_release(here: Reads, release_id: int) -> Any:
 async def change_release(here: Writes, release_id: int, body: ChangedRelease) -> Any:
     release = _find(here, release_id)
     given = body.model_dump(exclude_unset=True, exclude={"make_latest"})
+    tag, shown = given.get("tag_name", release.tag), not given.get("draft", release.draft)
+    if shown and any(other.tag == tag and not other.draft and other is not release for other in here.repo.releases):
+        raise invalid("Release", "tag_name", "already_exists")
     names = {"tag_name": "tag", "target_commitish": "target"}
     for name, value in given.items():
         setattr(release, names.get(name, name), value)

@@ -103,6 +103,7 @@ def user(world: World, who: User) -> Json:
 def full_user(world: World, who: User) -> Json:
     """What anybody may know of an account."""
     return user(world, who) | {
+        "user_view_type": "public",
         "name": who.name or None,
         "company": None,
         "blog": "",
@@ -122,7 +123,14 @@ def full_user(world: World, who: User) -> Json:
 def own_user(world: World, who: User) -> Json:
     """What an account may know of itself."""
     counts = ("private_gists", "total_private_repos", "owned_private_repos", "disk_usage", "collaborators")
-    return full_user(world, who) | dict.fromkeys(counts, 0) | {"two_factor_authentication": True}
+    return (
+        full_user(world, who)
+        | dict.fromkeys(counts, 0)
+        | {
+            "two_factor_authentication": True,
+            "user_view_type": "private",
+        }
+    )
 
 
 def minimal_repo(world: World, repo: Repo) -> Json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.github.stub.diffs import changed_files, count_commits
 from tests.github.stub.merging import mergeable_state
 from tests.github.stub.shapes import Json, full_repo, html_url, label, node_id, repo_url, user
-from tests.github.stub.world import Comment, Issue, Repo, Review, User, World
+from tests.github.stub.world import Comment, Issue, IssueEvent, Repo, Review, User, World
 
 
 def association(world: World, repo: Repo, who: User) -> str:
@@ -93,6 +93,24 @@ def comment(world: World, repo: Repo, where: Issue, which: Comment) -> Json:
         "performed_via_github_app": None,
         "reactions": _reactions(f"{url}/reactions", which.reactions),
     }
+
+
+def event(world: World, repo: Repo, which: IssueEvent) -> Json:
+    """What was done to an issue, in the list of one issue's events."""
+    answer = {
+        "id": which.id,
+        "node_id": node_id("IssueEvent", which.id),
+        "url": f"{repo_url(world, repo)}/issues/events/{which.id}",
+        "actor": user(world, which.actor),
+        "event": which.event,
+        "commit_id": None,
+        "commit_url": None,
+        "created_at": which.created_at,
+        "performed_via_github_app": None,
+    }
+    if which.label is not None:
+        answer["label"] = {"name": which.label, "color": repo.labels[which.label]["color"]}
+    return answer
 
 
 def review(world: World, repo: Repo, where: Issue, which: Review) -> Json:

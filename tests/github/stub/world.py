@@ -90,6 +90,17 @@ class Review:
 
 
 @dataclass(eq=False)
+class IssueEvent:
+    """Something that was done to an issue: closed, reopened, merged, labeled, unlabeled."""
+
+    id: int
+    event: str
+    actor: User
+    label: str | None = None
+    created_at: str = field(default_factory=now)
+
+
+@dataclass(eq=False)
 class Issue:
     """An issue; the half of a pull request that is one has `pull` set."""
 
@@ -107,6 +118,7 @@ class Issue:
     labels: list[str] = field(default_factory=list)
     assignees: list[User] = field(default_factory=list)
     comments: list[Comment] = field(default_factory=list)
+    events: list[IssueEvent] = field(default_factory=list)
     pull: Pull | None = None
 
     def touch(self) -> None:
@@ -175,6 +187,25 @@ class Asset:
 
 
 @dataclass(eq=False)
+class WorkflowRun:
+    """One run of the workflow whose file is `path`; `conclusion` is None until it is done."""
+
+    id: int
+    number: int
+    path: str
+    event: str
+    branch: str | None
+    sha: str
+    status: str = "in_progress"
+    conclusion: str | None = None
+    created_at: str = field(default_factory=now)
+    updated_at: str = field(default_factory=now)
+
+    def end(self, conclusion: str) -> None:
+        self.status, self.conclusion, self.updated_at = "completed", conclusion, now()
+
+
+@dataclass(eq=False)
 class Repo:
     """One repository. `bare` holds all that Git holds."""
 
@@ -208,6 +239,8 @@ class Repo:
     environments: dict[str, dict[str, Any]] = field(default_factory=dict)
     dispatches: list[dict[str, Any]] = field(default_factory=list)
     """Runs of workflows that were asked for."""
+    runs: list[WorkflowRun] = field(default_factory=list)
+    """Runs that there were, the oldest first."""
 
     @property
     def full_name(self) -> str:
@@ -215,6 +248,13 @@ class Repo:
 
     def next_number(self) -> int:
         return max(self.issues, default=0) + 1
+
+    def start_run(self, world: World, workflow: str, event: str, sha: str, branch: str | None = "main") -> WorkflowRun:
+        """Write down that a workflow, named by its file, began to run."""
+        path = f".github/workflows/{workflow}"
+        number = sum(run.path == path for run in self.runs) + 1
+        self.runs.append(WorkflowRun(world.next_id(), number, path, event, branch, sha))
+        return self.runs[-1]
 
 
 class World:
