@@ -42,7 +42,9 @@ def require_bill(bundle: Bundle, bill: str) -> None:
     """
     agent = bundle.manifest.agent
     if agent is None or f"{agent.tokens},{agent.cost_usd!r}" != bill:
-        raise HostileError(_WHERE, ["engine/manifest.json: agent: tokens and cost are not what was booked for this run"])
+        raise HostileError(
+            _WHERE, ["engine/manifest.json: agent: tokens and cost are not what was booked for this run"]
+        )
 
 
 def require_reproduced(bundle: Bundle, deployment: Deployment) -> None:

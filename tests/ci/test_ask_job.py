@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -94,7 +95,7 @@ def test_who_holds_the_key_imports_no_sandbox_and_no_gate_and_starts_nothing_but
     assert {Path(program).name for program in seen["started"]} <= {"git", "uname"}
     assert "openai" in seen["modules"], "the audit sees what is imported"
     assert KEY not in done.stdout + done.stderr + outputs.read_text() + summary.read_text()
-    assert "ledger<<" in outputs.read_text()
+    assert re.findall(r"^(\w+)<<", outputs.read_text(), re.MULTILINE) == ["ledger", "replies", "bill"]
     roles = [turn.purpose.role for turn in read_transcript(split.replies / "transcript.jsonl")]
     assert roles == ["probe", "planner"]
 
