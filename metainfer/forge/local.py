@@ -153,6 +153,8 @@ class LocalForge:
             raise InputError("the comment is empty; write what you want to say")
 
         def add(pull: PullRequest) -> PullRequest:
+            if pull.comments and (pull.comments[-1].by, pull.comments[-1].text) == (by.label, text):
+                return pull
             note = Comment(by=by.label, at=now(), text=text, head=pull.head)
             return pull.model_copy(update={"comments": (*pull.comments, note), "updated": now()})
 

@@ -222,7 +222,7 @@ class Forge(Protocol):
         ...
 
     def comment(self, number: int, by: Identity, text: str) -> PullRequest:
-        """Add a comment."""
+        """Add a comment; one that is this person's own last word there already, letter for letter, is not said again."""
         ...
 
     def label(self, number: int, by: Identity, name: str, *, remove: bool = False) -> PullRequest:

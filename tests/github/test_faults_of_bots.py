@@ -161,13 +161,27 @@ def test_fault_33_a_run_that_overtakes_another_at_any_call_leaves_one_pull_reque
     outcome = run(ground, AA)
     assert [other.status for other in others] == [Status.CREATED]
     assert (outcome.number, others[0].number) == (1, 1)
-    assert outcome.status in ((Status.UNCHANGED,) if theirs == AA else (Status.UPDATED,))
+    # Late in the run either may have pushed the same inputs: it is told then that the other one opened it.
+    assert outcome.status in ((Status.UNCHANGED, Status.UPDATED) if theirs == AA else (Status.UPDATED,))
+    proposes(ground, AA)
+
+
+@pytest.mark.parametrize("theirs", [AA, BB], ids=["same inputs", "other inputs"])
+@pytest.mark.parametrize("nth", [9, 10])
+def test_fault_33_a_run_that_comes_when_the_pull_request_is_there_leaves_one(
+    ground: Ground, nth: int, theirs: str
+) -> None:
+    others: list[PublishOutcome] = []
+    ground.stub.faults.before("*", "", lambda: others.append(run(ground, theirs)), nth)
+    outcome = run(ground, AA)
+    assert [other.status for other in others] == [Status.UNCHANGED if theirs == AA else Status.UPDATED]
+    assert (outcome.number, others[0].number) == (1, 1)
     proposes(ground, AA)
 
 
 def test_fault_33_a_run_is_not_longer_than_the_calls_that_the_race_is_tried_at(ground: Ground) -> None:
     run(ground, AA)
-    assert len(ground.stub.faults.calls) == 8
+    assert len(ground.stub.faults.calls) == 10
 
 
 def test_fault_33_runs_at_the_same_time_leave_one_pull_request(ground: Ground) -> None:
@@ -278,7 +292,7 @@ def test_fault_35_a_body_stays_below_githubs_limit_with_the_verdict_first_and_th
 def test_fault_35_a_body_that_is_too_long_is_refused_before_anything_is_written(ground: Ground) -> None:
     asked = request(ground, AA)
     long = type(asked)(**{**{name: getattr(asked, name) for name in asked.__slots__}, "body": "x" * 60_001})
-    with pytest.raises(PublishRefusedError, match="60,?000"):
+    with pytest.raises(PublishRefusedError, match=r"60,?000"):
         ground.forge().publish(long)
     assert ground.pulls() == []
     only_these(ground)
@@ -309,16 +323,15 @@ def test_fault_36_a_secondary_limit_at_every_call_in_turn_is_waited_for_or_told_
     from tests.github.faults import SECONDARY_LIMIT
 
     limit = replace(SECONDARY_LIMIT, headers={"Retry-After": str(wait_s)})
-    told = 0
+    told = []
     for nth in range(1, 9):
         ground.stub.faults.clear()
         ground.stub.faults.plan(limit, "*", "/api/", nth)
         try:
             run(ground, AA)
         except MachineError as error:
-            assert "3600 s" in str(error)
-            told += 1
-    assert told == (0 if wait_s == 7 else 3)
+            told.append(str(error))
+    assert ["3600 s" in words for words in told] == ([] if wait_s == 7 else [True] * 3)
     assert (wait_s in ground.waits) is (wait_s == 7)
     assert max(ground.waits, default=0) < 300
     proposes(ground, AA)

@@ -36,10 +36,10 @@ class Reads(GithubRetry):
         except InvalidHeader:
             return None
 
-    def increment(
+    def increment(  # type: ignore[override]  # GithubRetry's own signature differs from urllib3's as well
         self, method: str | None = None, url: str | None = None, response: Any = None, *more: Any, **named: Any
     ) -> Retry:
-        """The policy for the next attempt. A GithubException where that would be too late, or one too many at a limit."""
+        """The policy for the next attempt. A GithubException where that comes too late, or is one too many."""
         limited = response is not None and response.status in _LIMITED
         if response is not None and (self.get_retry_after(response) or 0) > self._longest_wait_s:
             raise _limit(response) if limited else GithubException(response.status, {"message": "asked to wait"}, {})

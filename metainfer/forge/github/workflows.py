@@ -8,7 +8,7 @@ from metainfer.forge.github.connect import Connection
 
 
 def start_workflow(connection: Connection, workflow: str, ref: str, inputs: Mapping[str, str], what: str) -> None:
-    """Start a workflow file of branch `ref` at least once, for workflows that come to one result however often they run.
+    """Start a workflow file of branch `ref` at least once. Only for what comes to one result however often it runs.
 
     An order that may have been lost is given again: two runs are waste, and none would leave a person waiting.
     """

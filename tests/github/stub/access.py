@@ -150,7 +150,7 @@ def at(scope: str, level: str = "read", role: str = "read", *, of_pulls: bool = 
         scopes = [scope, "pull_requests"] if of_pulls and repo and _names_pull(repo, parts) else [scope]
         check_permission(token, scopes, level)
         found = Here(world, request, response, token, repo)
-        if repo is not None:
+        if repo is not None and not (token and token.kind == "installation"):  # its permission was all there is to ask
             found.need_role(role)
         return found
 

@@ -203,13 +203,6 @@ async def get_workflow(here: Actions, workflow_id: str) -> Any:
     return find_workflow(here, workflow_id)
 
 
-@routes.get("/actions/workflows/{workflow_id}/runs")
-async def list_runs(here: Actions, workflow_id: str, status: str = "") -> Any:
-    """None, ever: nothing runs here, and what is dispatched is only written down."""
-    _workflow(here, workflow_id)
-    return {"total_count": 0, "workflow_runs": []}
-
-
 @routes.post("/actions/workflows/{workflow_id}/dispatches", status_code=204)
 async def dispatch(here: Annotated[Here, at("actions", "write", "write")], workflow_id: str, body: Dispatch) -> None:
     found = find_workflow(here, workflow_id)
