@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from metainfer.agents.budget import BudgetError, Entry, Ledger, Limits, Price
-from metainfer.agents.client import AnswerError, ChatClient, Endpoint
+from metainfer.agents.admission import IMPLEMENTER
+from metainfer.agents.budget import BudgetError, Entry, Ledger, Limits, Price, Purpose
+from metainfer.agents.client import AnswerError, ChatClient, Endpoint, EndpointError
 from metainfer.agents.correspondence import Correspondence, Refusal
+from metainfer.agents.messages import ChatRequest, Reply
 from metainfer.agents.prices import price_for
 from metainfer.agents.probe import probe
 from metainfer.agents.requests import PendingRequest, RequestsError
@@ -48,11 +51,16 @@ class Answered:
     """What became of a round's questions, and what the run has cost so far."""
 
     replies: int
-    refusals: dict[str, int]
-    """Kind to how many."""
+    refusals: Mapping[str, int]
+    """Kind (`budget`, `answer`, `endpoint`) to how many."""
     spent: Entry
     mark: str
     """Of the ledger as it is now: what the next round must begin with."""
+
+    @property
+    def bill(self) -> str:
+        """`TOKENS,USD` of the run so far, as an engine's manifest has them when this was the last round."""
+        return f"{self.spent.tokens},{round(self.spent.usd, 6)!r}"
 
     def in_words(self) -> str:
         refused = ", ".join(f"{count} refused ({kind})" for kind, count in sorted(self.refusals.items()))
@@ -66,7 +74,9 @@ def answer_all(
     """Ask every question that has no reply, in their order, and keep what comes.
 
     A question that the budget does not reach, or that the endpoint refuses, is noted with the reason. Raises
-    EndpointError if the endpoint fails, StoppedError if a person wants no call; what came until then is kept.
+    StoppedError if a person wants no call, and EndpointError if the endpoint fails one that is to write; what came
+    until then is kept, and asking again goes on from there. Where it fails an adviser alone, the run goes on without
+    that advice, as it does in one process.
     """
     model = generation.model or ""
     price = line.price or price_for(model, line.base_url)
@@ -97,26 +107,52 @@ async def _answer_all(
         transcript=Transcript(folder.transcript, endpoint.secrets),
         concurrency=line.concurrency,
     )
-    refusals: dict[str, int] = {}
+    refused: list[tuple[PendingRequest, Refusal]] = []
 
     async def one(asked: PendingRequest) -> bool:
         try:
             await client.ask(asked.request, asked.purpose)
-        except (BudgetError, AnswerError) as error:
-            kind = "budget" if isinstance(error, BudgetError) else "answer"
-            folder.refuse(asked.request, Refusal.model_validate({"kind": kind, "words": str(error)}))
-            refusals[kind] = refusals.get(kind, 0) + 1
+        except (BudgetError, EndpointError) as error:
+            refusal = Refusal.of(error)
+            if refusal.kind == "endpoint" and asked.purpose.role == IMPLEMENTER:
+                raise
+            refused.append((asked, refusal))
             return False
         return True
 
     async with client:
-        found = await probe(client, model, tools=generation.tools, schema=bool(generation.roles))
+        found = await probe(_Remembering(client, folder), model, tools=generation.tools, schema=bool(generation.roles))
         write_atomic(folder.endpoint, pretty_json({"base_url": endpoint.shown_url} | asdict(found)))
         ended = await asyncio.gather(*map(one, pending), return_exceptions=True)
-    for error in ended:
-        if isinstance(error, BaseException):
-            raise error
-    return Answered(sum(map(bool, ended)), refusals, ledger.spent(), ledger_mark(folder))
+    failed = next((error for error in ended if isinstance(error, BaseException)), None)
+    for asked, refusal in refused:
+        if failed is None or refusal.kind != "endpoint":  # who asks again, asks the advisers again too
+            folder.refuse(asked.request, refusal)
+    if failed is not None:
+        raise failed
+    kinds: Counter[str] = Counter(refusal.kind for _, refusal in refused)
+    return Answered(sum(map(bool, ended)), dict(kinds), ledger.spent(), ledger_mark(folder))
+
+
+class _Remembering:
+    """The client as the probe uses it: what the endpoint would not answer in one round, it is not asked in the next."""
+
+    def __init__(self, client: ChatClient, folder: Correspondence) -> None:
+        self.endpoint = client.endpoint
+        self.dialect = client.dialect
+        self.list_models = client.list_models
+        self._client = client
+        self._folder = folder
+
+    async def ask(self, request: ChatRequest, purpose: Purpose) -> Reply:
+        refusal = self._folder.refusal(request)
+        if refusal is not None and refusal.kind == "answer":
+            raise refusal.error()
+        try:
+            return await self._client.ask(request, purpose)
+        except AnswerError as error:
+            self._folder.refuse(request, Refusal.of(error))
+            raise
 
 
 def ledger_mark(folder: Correspondence) -> str:

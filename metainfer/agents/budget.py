@@ -68,12 +68,12 @@ class Entry(_Model):
     """A line of the ledger. `booked` is the most that a call may cost, `settled` what it did."""
 
     event: Literal["booked", "settled"]
-    call: int
+    call: int = Field(ge=0)
     purpose: Purpose
-    usd: float
-    tokens: int
+    usd: float = Field(ge=0, allow_inf_nan=False)
+    tokens: int = Field(ge=0)
     outcome: str = ""
-    seconds: float = 0.0
+    seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
 
 class Ledger:
@@ -190,12 +190,25 @@ class Ledger:
 
 
 def read_ledger(file: Path) -> Iterator[Entry]:
-    """Every whole line, in order; a last one that a crash cut off is left out. InputError names a bad line."""
+    """Every whole line, in order; a last one that a crash cut off is left out.
+
+    InputError names a bad line: one that cannot be read, or that no call leaves. Calls are booked by number, and each
+    is settled once at most, so that no line that is added makes what was spent before it less.
+    """
     if not file.exists():
         return
     *lines, _torn = file.read_bytes().split(b"\n")
+    booked, open_calls = 0, set[int]()
     for number, line in enumerate(lines, start=1):
         try:
-            yield Entry.model_validate_json(line)
+            entry = Entry.model_validate_json(line)
         except ValidationError as error:
             raise InputError(f"{file}:{number}: not a line of a ledger ({error}); restore the file") from error
+        if entry.event == "booked" and entry.call == booked + 1:
+            booked = entry.call
+            open_calls.add(booked)
+        elif entry.event == "settled" and entry.call in open_calls:
+            open_calls.remove(entry.call)
+        else:
+            raise InputError(f"{file}:{number}: call {entry.call} cannot be {entry.event} here; restore the file")
+        yield entry

@@ -2,7 +2,7 @@
 
 run.json            which run it is of
 kept/               replies, by the digest of their request
-refused/            why a request got none: no budget was left for it, or the endpoint would not answer it
+refused/            why a request got none: no budget was left for it, or the endpoint would not, or could not, answer
 ledger.jsonl        every call, booked and settled
 transcript.jsonl    every call that was made, in words
 endpoint.json       where the model is, and what it can
@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from metainfer.agents.brief import PROMPT_VERSION
 from metainfer.agents.budget import STOP_FILE, BudgetError
-from metainfer.agents.client import AnswerError
+from metainfer.agents.client import AnswerError, EndpointError
 from metainfer.agents.messages import ChatRequest
 from metainfer.agents.replies import ReplyStore
 from metainfer.errors import InputError, MetainferError
@@ -53,12 +53,20 @@ class RunId(_Model):
 class Refusal(_Model):
     """Why a request has no reply, and will get none in this run."""
 
-    kind: Literal["budget", "answer"]
+    kind: Literal["budget", "answer", "endpoint"]
     words: str
+
+    @classmethod
+    def of(cls, error: BudgetError | EndpointError) -> Refusal:
+        """What a client raised."""
+        if isinstance(error, BudgetError):
+            return cls(kind="budget", words=str(error))
+        return cls(kind="answer" if isinstance(error, AnswerError) else "endpoint", words=str(error))
 
     def error(self) -> MetainferError:
         """As the client raised it."""
-        return BudgetError(self.words) if self.kind == "budget" else AnswerError(self.words)
+        errors = {"budget": BudgetError, "answer": AnswerError, "endpoint": EndpointError}
+        return errors[self.kind](self.words)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from metainfer.agents.client import AnswerError, EndpointError
 from metainfer.agents.messages import ChatRequest, Message, Reply, Tool
 
 if TYPE_CHECKING:
-    from metainfer.agents.respondent import Respondent
+    from metainfer.agents.respondent import Answering
 
 _SCHEMA = {
     "type": "object",
@@ -36,7 +36,7 @@ class Capabilities:
     schema: bool | None
 
 
-async def probe(client: Respondent, model: str, *, tools: bool, schema: bool) -> Capabilities:
+async def probe(client: Answering, model: str, *, tools: bool, schema: bool) -> Capabilities:
     """Look the model up and try what is wanted of it, by one short question each; both are booked like any other.
 
     What turns out not to work is not asked for again by this client: files come in code blocks then, schemas go into
@@ -70,7 +70,7 @@ def _question(model: str, text: str, *, tool: bool) -> ChatRequest:
     )
 
 
-async def _try(client: Respondent, request: ChatRequest) -> bool | None:
+async def _try(client: Answering, request: ChatRequest) -> bool | None:
     try:
         reply = await client.ask(request, Purpose(role=PROBE, subject="endpoint"))
     except BudgetError:

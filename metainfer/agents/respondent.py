@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from metainfer.agents.messages import ChatRequest, Reply
 
 
-class Respondent(Protocol):
-    """What roles and probe need of a client. Use it inside one event loop, as a context manager."""
+class Answering(Protocol):
+    """What the probe needs of a client."""
 
     endpoint: Endpoint
     dialect: Dialect
@@ -21,6 +21,10 @@ class Respondent(Protocol):
     async def list_models(self) -> dict[str, int | None]: ...
 
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Reply: ...
+
+
+class Respondent(Answering, Protocol):
+    """What a run needs of a client. Use it inside one event loop, as a context manager."""
 
     async def __aenter__(self) -> Self: ...
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from metainfer.ci.bundle import PROPOSALS, BundleRequest, write_bundle
-from metainfer.errors import RefusedError
+from metainfer.errors import InputError
 from metainfer.files import read_regular
 from metainfer.forge.paths import MAX_FILE_BYTES
 from metainfer.forge.protocol import DEFAULT_BASE, Status
 from metainfer.generate import GENERATOR_VERSION
 from metainfer.generate.specializer import GeneratedEngine, generate
+from metainfer.pipeline.advance import require_rounds
 
 if TYPE_CHECKING:
     from metainfer.ci.deployment import Deployment
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
     from metainfer.pipeline.prepare import Prepared
     from metainfer.progress import Progress
 
-State = Literal["made", "unchanged", "closed", "blocked"]
+State = Literal["made", "asks", "unchanged", "closed", "blocked"]
 
 
 @dataclass(frozen=True)
 class Made:
-    """What became of it. Only `made` has a bundle."""
+    """What became of it. Only `made` has a bundle; `asks` goes on in rounds, since a model is to write."""
 
     state: State
     engine: str
@@ -47,9 +48,9 @@ def make_candidate(
     proposals: Sequence[Path] = (),
     regenerate: bool = False,
 ) -> Made:
-    """Write the bundle of the specializer's engine to `out`, unless the forge has no use for it.
+    """Write the bundle of the specializer's engine to `out`, unless the forge has no use for it, or a model takes part.
 
-    Raises what refuses the spec, and RefusedError where a model is to take part: that takes jobs of its own.
+    Raises what refuses the spec, also RefusedError for one that cannot be made in rounds, before anything is paid for.
     """
     prepared = deployment.prepared(cache, progress)
     inputs = prepared.inputs
@@ -59,7 +60,10 @@ def make_candidate(
             state: State = {Status.CLOSED: "closed", Status.BLOCKED: "blocked"}.get(preview.status, "unchanged")  # type: ignore[assignment]
             return Made(state, inputs.name, inputs.input_hash, preview.reason, preview.number)
     if inputs.agent is not None:
-        raise RefusedError(f"{deployment.spec_path}: a model is to take part in this engine; `ci generate` asks none")
+        require_rounds(prepared)
+        if proposals:
+            raise InputError("a run with a model proposes what it learns itself; leave --propose out")
+        return Made("asks", inputs.name, inputs.input_hash, "a model writes its units: `ci advance` and `ci ask`")
     progress.start("generate")
     engine = generate(inputs)
     progress.done("generate", f"{engine.manifest.code_lines} lines of code, {len(engine.manifest.units)} units")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from metainfer.ci.bundle import Bundle, read_bundle
 from metainfer.ci.report import Report, read_report
 from metainfer.ci.secrets import own_secrets, secret_complaints
-from metainfer.ci.trust import require_known_model, require_reproduced, require_same_deployment
+from metainfer.ci.trust import require_bill, require_known_model, require_reproduced, require_same_deployment
 from metainfer.ci.untrusted import HostileError
 from metainfer.errors import ExitCode, MetainferError
 from metainfer.files import write_atomic
@@ -45,15 +45,18 @@ def publish_bundle(
     cache: Path,
     base_branch: str = DEFAULT_BASE,
     regenerate: bool = False,
+    bill: str = "",
     environment: Mapping[str, str] | None = None,
 ) -> PublishOutcome:
-    """Propose the engine of a bundle with the verdict of a report.
+    """Propose the engine of a bundle with the verdict of a report. `bill`: what its model cost, if one was asked here.
 
     Raises HostileError for whatever must not get any further, NotGreenError for a red verdict, and what the forge
     raises. Nothing was written then.
     """
     bundle = read_bundle(bundle_dir)
     require_same_deployment(bundle, deployment)
+    if bill:
+        require_bill(bundle, bill)
     report = read_report(report_dir, bundle.request.engine, bundle.request.input_hash, deployment.spec)
     if report.red:
         raise NotGreenError(f"{bundle.request.engine}: red at {', '.join(report.red)}; nothing is proposed")

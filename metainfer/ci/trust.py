@@ -35,6 +35,18 @@ def require_same_deployment(bundle: Bundle, deployment: Deployment) -> None:
         raise HostileError(_WHERE, complaints)
 
 
+def require_bill(bundle: Bundle, bill: str) -> None:
+    """Raise HostileError unless the manifest says what the job that held the key has booked: `TOKENS,USD`.
+
+    The bundle comes from a job that ran what a model wrote; what that cost, another one knows.
+    """
+    agent = bundle.manifest.agent
+    if agent is None or f"{agent.tokens},{agent.cost_usd!r}" != bill:
+        raise HostileError(
+            _WHERE, ["engine/manifest.json: agent: tokens and cost are not what was booked for this run"]
+        )
+
+
 def require_reproduced(bundle: Bundle, deployment: Deployment) -> None:
     """Make the engine again from the base's knowledge and compare every byte. HostileError if any differs.
 

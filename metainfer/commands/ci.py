@@ -158,6 +158,7 @@ def publish(
     base: Base,
     spec: SpecOption,
     base_branch: BaseBranch = "main",
+    bill: Annotated[str, typer.Option(help="What its model cost, as `ci ask` said: TOKENS,USD.")] = "",
     regenerate: Regenerate = False,
     forge: ForgeOption = None,
 ) -> None:
@@ -175,6 +176,7 @@ def publish(
         cache=cache_root(),
         base_branch=base_branch,
         regenerate=regenerate,
+        bill=bill,
     )
     _tell(outcome.status, outcome.number, outcome.reason)
     raise typer.Exit(ExitCode.CONFLICT if outcome.status is Status.BLOCKED else ExitCode.OK)

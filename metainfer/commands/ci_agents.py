@@ -65,6 +65,12 @@ def ask(
         int | None,
         typer.Option(min=1, help="Calls in all rounds, repeats too; default: more than the spec needs."),
     ] = None,
+    most_usd: Annotated[
+        float | None,
+        typer.Option(
+            min=0, envvar="METAINFER_MOST_USD", help="Refuse a spec whose budget_usd is more; default: no such bound."
+        ),
+    ] = None,
     ledger: Annotated[
         str | None, typer.Option(help="The ledger that the round before left, as its `ledger` output says.")
     ] = None,
@@ -90,8 +96,8 @@ def ask(
 
         halted = stop_label_watch(open_forge(deployment.checkout.root, forge), deployment.spec.name)
     line = Line(base_url, api_key(), parse_price(price) if price else None, most_calls=calls, halted=halted)
-    answered = ask_round(deployment, requests, replies, line, ledger_mark=ledger)
-    set_outputs({"ledger": answered.mark, "replies": str(answered.replies)})
+    answered = ask_round(deployment, requests, replies, line, ledger_mark=ledger, most_usd=most_usd)
+    set_outputs({"ledger": answered.mark, "replies": str(answered.replies), "bill": answered.bill})
     told = answered.in_words()
     add_summary(f"### {code(deployment.spec.name)}: asked\n\n{told}\n")
     say(told)

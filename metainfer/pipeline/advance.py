@@ -79,7 +79,7 @@ def advance(prepared: Prepared, plan: RoundPlan, progress: Progress) -> Advanced
     `prepared`: with what a model is asked among its inputs. Raises RefusedError for a run that replies do not decide,
     NotWrittenError where units are missing and nothing may take their place, and what the gates raise.
     """
-    _require_rounds(prepared)
+    require_rounds(prepared)
     run, correspondence = RunId.of(prepared.spec), Correspondence(plan.replies)
     correspondence.require(run)
     _clear(plan.out)
@@ -128,7 +128,8 @@ def advance(prepared: Prepared, plan: RoundPlan, progress: Progress) -> Advanced
     )
 
 
-def _require_rounds(prepared: Prepared) -> None:
+def require_rounds(prepared: Prepared) -> None:
+    """RefusedError for a run that replies alone do not decide, InputError where no model writes."""
     generation = prepared.spec.generation
     if generation.optimise:
         raise RefusedError(

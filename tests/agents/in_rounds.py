@@ -34,6 +34,8 @@ class Desk:
     folder: Path
     state: Path
     """Of several tests, for the exemplars' kernels are built in it; replies in it are of one process's run."""
+    answers_probes: bool = True
+    """Whether the endpoint does by itself; else the script is asked those questions too."""
 
     @property
     def correspondence(self) -> Correspondence:
@@ -61,7 +63,7 @@ class Desk:
     def at_once(self, act: Act, **access: Any) -> Written:
         shutil.rmtree(self.state / "replies", ignore_errors=True)
         shutil.rmtree(self.state / "ledgers", ignore_errors=True)
-        with scripted(act) as endpoint:
+        with scripted(act, answers_probes=self.answers_probes) as endpoint:
             return self.write(AgentAccess(endpoint.base_url, **access), "at-once")
 
     def advance(self, name: str, *, final: bool = False) -> Written | list[PendingRequest]:
@@ -82,7 +84,7 @@ class Desk:
 
     def in_rounds(self, act: Act, *, most: int = MOST_ROUNDS, **line: Any) -> tuple[Written, int]:
         """What was written, and how many times the model was asked."""
-        with scripted(act) as endpoint:
+        with scripted(act, answers_probes=self.answers_probes) as endpoint:
             for asked in range(most + 1):
                 found = self.advance(f"round-{asked}", final=asked == most)
                 if isinstance(found, Written):

@@ -97,6 +97,37 @@ def test_a_line_that_a_crash_cut_off_is_dropped_and_any_other_bad_one_is_named(t
         list(read_ledger(file))
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"event": "settled", "call": 1, "usd": 0.0, "tokens": 0},
+        {"event": "settled", "call": 2, "usd": 0.0, "tokens": 0},
+        {"event": "booked", "call": 1, "usd": 0.0, "tokens": 0},
+        {"event": "booked", "call": 3, "usd": 0.0, "tokens": 0},
+        {"event": "booked", "call": 2, "usd": -100.0, "tokens": 0},
+        {"event": "booked", "call": 2, "usd": 0.0, "tokens": -100},
+        {"event": "booked", "call": 2, "usd": float("nan"), "tokens": 0},
+    ],
+    ids=[
+        "settled twice",
+        "never booked",
+        "booked twice",
+        "a number left out",
+        "dollars back",
+        "tokens back",
+        "no figure",
+    ],
+)
+def test_no_line_that_is_added_gives_anything_back(tmp_path: Path, forged: dict[str, object]) -> None:
+    file = tmp_path / "l"
+    book = ledger(file, Limits())
+    book.settle(book.book(UNIT, 10, 100), Usage(prompt_tokens=10, completion_tokens=100), "stop")
+    with file.open("a") as stream:
+        stream.write(json.dumps(forged | {"purpose": UNIT.model_dump()}) + "\n")
+    with pytest.raises(InputError, match="l:3: "):
+        ledger(file, Limits())
+
+
 @given(
     st.integers(0, 500),
     st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50), st.sampled_from(["whole", "refused", "dies"]))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,9 @@ from metainfer.pipeline.agents import NotWrittenError, Written
 from metainfer.spec.models import Generation
 from tests.agents.handwritten import RMSNORM, RMSNORM_WITHOUT_EPS, fenced
 from tests.agents.in_rounds import Desk
-from tests.agents.roles_at_work import by_role, plan
-from tests.agents.roles_script import MLP, NORM, ROPE, SCRIPT
-from tests.agents.scripted_endpoint import Act, answers, fails, says, scripted
+from tests.agents.roles_at_work import by_role, plan, role_of
+from tests.agents.roles_script import MLP, NORM, ROPE, SCRIPT, implementer
+from tests.agents.scripted_endpoint import Act, Writer, answers, fails, says, scripted
 
 CKB = Path(__file__).parents[2] / "ckb"
 KEY = "a-key-of-the-tests"
@@ -51,7 +52,7 @@ def desk(inputs: EngineInputs, state: Path, tmp_path: Path) -> Desk:
 def with_settings(desk: Desk, **settings: Any) -> Desk:
     given = {"contracts": [NORM], "roles": [], "rounds": 1} | settings
     generation = Generation(backend="agents", model="scripted", reference="none", **given)
-    return Desk(desk.inputs, generation, desk.folder, desk.state)
+    return replace(desk, settings=generation)
 
 
 def repaired(body: dict[str, Any]) -> str:
@@ -60,6 +61,18 @@ def repaired(body: dict[str, Any]) -> str:
 
 def sampled(body: dict[str, Any]) -> str:
     return fenced(RMSNORM if body["temperature"] and body["seed"] == 2 else RMSNORM_WITHOUT_EPS)
+
+
+def without_advice(answer: Act) -> Act:
+    """An endpoint that answers neither the probe nor the planner, for reasons of its own."""
+
+    async def act(writer: Writer, body: dict[str, Any]) -> None:
+        if body["messages"][0]["role"] == "user":
+            await says("x", finish="content_filter")(writer, body)
+        else:
+            await (fails(401) if role_of(body) == "planner" else answer)(writer, body)
+
+    return act
 
 
 ALL_ROLES = {"contracts": [NORM, MLP, ROPE], "roles": ["planner", "reviewer", "consolidator"]}
@@ -72,7 +85,7 @@ SCENES: dict[str, tuple[dict[str, Any], Act, int]] = {
 SLOW_SCENES: dict[str, tuple[dict[str, Any], Act, int]] = {
     "all roles": (ALL_ROLES, answers(SCRIPT), 6),
     "best of three": ({"rounds": 0, "samples": 3}, answers(sampled), 3),
-    "a budget for one answer": ({"budget_tokens": 7000, "rounds": 2}, answers(repaired), 2),
+    "a budget for one answer": ({"budget_tokens": 5650, "rounds": 2}, answers(repaired), 2),
     "tools": ({"tools": True}, answers(repaired), 2),
 }
 
@@ -92,6 +105,22 @@ def test_rounds_come_to_what_one_process_comes_to(desk: Desk, settings: dict[str
     assert asked == rounds
     if "budget_tokens" in settings:
         assert "budget of the run is used up" in in_rounds.outcomes[0].stopped
+
+
+def test_an_endpoint_that_fails_the_advisers_alone_is_worked_with_all_the_same(desk: Desk) -> None:
+    """What it would not say is noted, so that it is neither asked nor paid for again in each round."""
+    at = replace(with_settings(desk, contracts=[NORM, ROPE], roles=["planner"]), answers_probes=False)
+    act = without_advice(answers(implementer))
+    at_once = at.at_once(act)
+    in_rounds, asked = at.in_rounds(act)
+    at.require_same(at_once, in_rounds, asked)
+    assert asked == 3
+    assert at_once.record.tokens == in_rounds.record.tokens
+    plans = [json.loads((at.folder / name / "plan.json").read_bytes()) for name in ("at-once", f"round-{asked}")]
+    assert [plan["planned"] for plan in plans] == [False, False]
+    assert all("answers 401" in plan["why"] for plan in plans)
+    probes = [one for one in read_ledger(at.correspondence.ledger) if one.purpose.role == "probe"]
+    assert [one.event for one in probes] == ["booked", "settled"]
 
 
 def test_the_same_replies_give_the_same_questions_in_the_plans_order(desk: Desk) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +14,17 @@ from typing import Any
 
 import pytest
 
+from metainfer.agents.answering import ledger_mark
+from metainfer.agents.correspondence import Correspondence
 from metainfer.agents.transcript import read_transcript
+from metainfer.ci.making import Made, make_candidate
 from metainfer.errors import InputError, RefusedError
+from metainfer.forge.setup import open_forge
+from metainfer.progress import Silent
 from tests.agents.roles_at_work import by_role, plan
 from tests.agents.roles_script import MLP, NORM
 from tests.agents.scripted_endpoint import ScriptedEndpoint, answers, scripted
-from tests.ci.repositories import ROOT, SPEC
+from tests.ci.repositories import ROOT, SPEC, commit, git
 from tests.ci.rounds import Split
 
 KEY = "a-key-of-the-tests"
@@ -83,11 +91,11 @@ def test_who_holds_the_key_imports_no_sandbox_and_no_gate_and_starts_nothing_but
     assert "1 replies; the run so far: 2 calls" in done.stdout
     forbidden = ("metainfer.sandbox", "metainfer.gates", "metainfer.bench", "torch", "transformers", "numpy")
     assert [name for name in seen["modules"] if name.startswith(forbidden)] == []
-    # The client says in a header what machine it is on, and Python asks `uname` for that.
+    # The client says in each request what machine it is on, and Python asks `uname` for that.
     assert {Path(program).name for program in seen["started"]} <= {"git", "uname"}
     assert "openai" in seen["modules"], "the audit sees what is imported"
     assert KEY not in done.stdout + done.stderr + outputs.read_text() + summary.read_text()
-    assert "ledger<<" in outputs.read_text()
+    assert re.findall(r"^(\w+)<<", outputs.read_text(), re.MULTILINE) == ["ledger", "replies", "bill"]
     roles = [turn.purpose.role for turn in read_transcript(split.replies / "transcript.jsonl")]
     assert roles == ["probe", "planner"]
 
@@ -125,6 +133,63 @@ def test_a_question_that_the_spec_does_not_ask_is_not_asked(split: Split) -> Non
         assert endpoint.requests == []
 
 
+def test_replies_of_another_run_or_of_a_round_before_are_refused_by_both(split: Split, tmp_path: Path) -> None:
+    """Another spec's folder, and an earlier one that knows less of what was spent."""
+    other, earlier = tmp_path / "other", tmp_path / "earlier"
+    with scripted(PLANNER) as endpoint:
+        done, _ = ask(split, endpoint)
+        assert done.returncode == 0, done.stderr
+        mark = ledger_mark(Correspondence(split.replies))
+        for folder in (other, earlier):
+            shutil.copytree(split.replies, folder)
+        known = json.loads((other / "run.json").read_bytes())
+        (other / "run.json").write_text(json.dumps(known | {"digest": "0" * 64}))
+        whole = (earlier / "ledger.jsonl").read_bytes().splitlines(keepends=True)
+        (earlier / "ledger.jsonl").write_bytes(b"".join(whole[:-2]))
+        asked = len(endpoint.requests)
+        for folder, code, words in ((other, 2, "another spec, budget or prompts"), (earlier, 3, "forgets")):
+            given = ["--requests", str(split.requests), "--replies", str(folder), "--base-url", endpoint.base_url]
+            done, _ = command(split, "ask", SPEC, *given, "--ledger", mark, METAINFER_API_KEY=KEY)
+            assert (done.returncode, words in done.stderr) == (code, True), done.stderr
+        assert len(endpoint.requests) == asked
+    done, _ = command(split, "advance", SPEC, "--replies", str(other), "--out", str(tmp_path / "out"))
+    assert done.returncode == 2
+    assert "another spec, budget or prompts" in done.stderr
+
+
+def test_who_keeps_the_key_says_what_a_spec_may_spend_at_most(split: Split) -> None:
+    own = Split(split.folder / "dear", GENERATION | {"budget_usd": 50})
+    assert own.advance().pending == 1
+    with scripted(PLANNER) as endpoint:
+        done, _ = ask(own, endpoint, METAINFER_MOST_USD="5")
+        assert done.returncode == 3
+        assert "generation.budget_usd is 50, and 5 is the most" in done.stderr
+        assert endpoint.requests == []
+        done, _ = ask(own, endpoint, METAINFER_MOST_USD="")  # as a variable that is not set comes
+        assert done.returncode == 0, done.stderr
+
+
+def test_who_asks_needs_no_more_of_the_repository_than_specs_and_knowledge(split: Split, tmp_path: Path) -> None:
+    """A clone of the base commit alone, whose other files were never fetched and cannot be any more."""
+    origin, clone = tmp_path / "origin", tmp_path / "clone"
+    shutil.copytree(split.work, origin)
+    (origin / "engines").mkdir()
+    (origin / "engines/old.py").write_text("generated = True\n")
+    base = commit(origin, "An engine")
+    git(origin, "config", "uploadpack.allowFilter", "true")
+    git(tmp_path, "clone", "-q", "--depth=1", "--filter=blob:none", "--sparse", f"file://{origin}", str(clone))
+    git(clone, "sparse-checkout", "set", "--cone", "ckb", "specs")
+    git(clone, "checkout", "-q", "--detach", base)
+    git(clone, "remote", "remove", "origin")
+    assert not (clone / "engines").exists()
+    narrow = copy.copy(split)
+    narrow.work, narrow.base = clone, base
+    with scripted(PLANNER) as endpoint:
+        done, seen = ask(narrow, endpoint)
+    assert done.returncode == 0, done.stderr
+    assert {Path(program).name for program in seen["started"]} <= {"git", "uname"}
+
+
 def test_only_the_base_commits_spec_counts(split: Split) -> None:
     text = (split.work / SPEC).read_text()
     (split.work / SPEC).write_text(text.replace("model: scripted", "model: dearer"))
@@ -136,10 +201,24 @@ def test_only_the_base_commits_spec_counts(split: Split) -> None:
         assert endpoint.requests == []
 
 
+def candidate(split: Split, **options: Any) -> Made:
+    cache, out = split.folder / "cache", split.folder / "candidate"
+    return make_candidate(split.deployment, out, cache=cache, progress=Silent(), **options)
+
+
+def test_the_job_that_makes_candidates_leaves_them_to_rounds_where_a_model_writes(split: Split) -> None:
+    made = candidate(split, forge=open_forge(split.work))
+    assert (made.state, made.input_hash) == ("asks", split.advance().input_hash)
+    assert not (split.folder / "candidate").exists()
+    with pytest.raises(InputError, match="leave --propose out"):
+        candidate(split, proposals=[split.work / "proposal.json"])
+
+
 def test_what_replies_do_not_decide_is_refused_in_words(tmp_path: Path) -> None:
     split = Split(tmp_path, GENERATION | {"optimise": True})
-    with pytest.raises(RefusedError, match="what is faster is measured"):
-        split.advance()
+    for refused in (split.advance, lambda: candidate(split)):
+        with pytest.raises(RefusedError, match="what is faster is measured"):
+            refused()
     split.set_generation({"backend": "specializer"})
     with pytest.raises(InputError, match="no model writes units"):
         split.advance()

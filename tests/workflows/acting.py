@@ -27,7 +27,6 @@ STAND_INS = {
 _LABELS = ("ubuntu-24.04", "self-hosted", "gpu", "sm90")
 REPOSITORY = "octo/engines"
 """What jobs are told to work for."""
-_LIMIT_S = 560
 
 
 def tool(name: str) -> str:
@@ -59,6 +58,8 @@ class Runner:
     """Beside the little that every run gets. Nothing of the caller's own reaches a step."""
     before_tool: str = ""
     """Lines of shell that the runner's `metainfer` begins with."""
+    limit_s: float = 560
+    """For a whole run."""
 
     @property
     def artifacts(self) -> Path:
@@ -108,7 +109,7 @@ class Runner:
         bins = self._bins()
         environment = {"PATH": f"{bins}:{os.environ['PATH']}", "HOME": str(home), "TMPDIR": str(self.folder / "tmp")}
         done = subprocess.run(
-            command, cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=_LIMIT_S
+            command, cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=self.limit_s
         )
         return Outcome.read(done)
 
@@ -155,6 +156,10 @@ class Outcome:
     def result(self, job: str) -> str | None:
         """How a job ended; None if it did not run. `job` as act names it, without the number that a matrix adds."""
         return next((result for name, result in self.results.items() if _plain(name) == job), None)
+
+    def endings(self, last: str) -> list[str]:
+        """How all jobs ended that are called so, by whatever workflows they were called."""
+        return [result for name, result in self.results.items() if _plain(name).rpartition("/")[2] == last]
 
     def said(self, job: str) -> str:
         """The log of a job; empty if it did not run."""

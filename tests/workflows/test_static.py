@@ -16,7 +16,7 @@ WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 FILES = {path.name: load(path) for path in WORKFLOWS}
 ACTION = ROOT / "action.yml"
 NAMES = ["ci", "ckb-review", "comment", "dashboard", "engine", "engines", "generate", "nightly", "publish", "release",
-         "spec-pr", "validate"]  # fmt: skip
+         "round", "rounds", "spec-pr", "validate"]  # fmt: skip
 
 RUN_GENERATED = {"ci validate", "ci advance", "bench", "gate", "run", "submit", "serve", "demo", "eval", "bundle"}
 """Commands that run code that was generated, or a build over it (`bundle`)."""
@@ -132,7 +132,67 @@ def test_secrets_are_read_only_in_jobs_with_an_environment() -> None:
         # secret may read who is in a team, and nothing else.
         assert content.get("environment") or (name, job) == ("ckb-review.yml", "review"), (name, job)
         readers.add((name, job))
-    assert readers == {("publish.yml", "publish"), ("release.yml", "release"), ("ckb-review.yml", "review")}
+    assert readers == {
+        ("publish.yml", "publish"), ("release.yml", "release"), ("ckb-review.yml", "review"), ("round.yml", "ask")
+    }  # fmt: skip
+
+
+def test_one_job_holds_the_models_key_and_nothing_else() -> None:
+    """In an environment of its own, with a token that may only read, and without an engine in its checkouts."""
+    holders = {
+        (name, job)
+        for name, job, content in jobs()
+        if "METAINFER_API_KEY" in all_text(content) and "uses" not in content
+    }
+    assert holders == {("round.yml", "ask")}
+    ask = FILES["round.yml"]["jobs"]["ask"]
+    assert ask["environment"] == "metainfer-model"
+    assert set(re.findall(r"secrets\.(\w+)", all_text(ask))) == {"METAINFER_API_KEY"}
+    assert ask["permissions"] == {"contents": "read", "pull-requests": "read"}
+    assert commands(ask) == {"ci ask"}
+    holding = [step["name"] for step in steps(ask) if "secrets." in all_text(step)]
+    assert holding == ["Ask"]
+    for step in steps(ask):
+        if str(step.get("uses", "")).startswith("actions/checkout@"):
+            assert set(step["with"]["sparse-checkout"].split()) <= {"ckb", "metainfer", "specs"}
+    environments = [content.get("environment") for _, _, content in jobs()]
+    assert environments.count("metainfer-model") == 1
+
+
+def test_rounds_are_alike_and_each_goes_on_from_the_one_before() -> None:
+    """A workflow has no loop: what is written twelve times must not differ by accident."""
+    rounds = dict(FILES["rounds.yml"]["jobs"])
+    end = rounds.pop("end")
+    assert list(rounds) == [*(f"round-{number}" for number in range(1, 13)), "last"]
+    before = None
+    for number, (name, content) in enumerate(rounds.items(), start=1):
+        given = dict(content["with"])
+        assert given.pop("round") == str(number)
+        assert given.pop("final", False) is (name == "last")
+        if before is None:
+            assert not {"needs", "if"} & set(content)
+        else:
+            assert (content["needs"], given.pop("after")) == (before, str(number - 1))
+            assert given.pop("ledger") == f"${{{{ needs.{before}.outputs.ledger }}}}"
+            assert content["if"] == f"${{{{ needs.{before}.outputs.ledger != '' }}}}"
+        assert given == {key: value for key, value in rounds["round-1"]["with"].items() if key != "round"}
+        for key in ("uses", "permissions", "secrets"):
+            assert content[key] == rounds["round-1"][key], (name, key)
+        before = name
+    assert end["needs"] == list(rounds)
+    assert re.findall(r"needs\.([\w-]+)\.outputs\.done", all_text(end)) == list(rounds)
+    billed = re.findall(r"needs\.([\w-]+)\.outputs\.bill", all_text(end))
+    assert billed == list(rounds)[-2::-1], "the last one that asked knows what all cost"
+
+
+def test_generated_code_runs_without_the_runners_tokens() -> None:
+    found = 0
+    for name, job, content in jobs():
+        for step in steps(content):
+            if re.search(r"metainfer (ci (validate|advance)|bench) ", step.get("run", "")):
+                found += 1
+                assert "env -u ACTIONS_RUNTIME_TOKEN -u ACTIONS_ID_TOKEN_REQUEST_TOKEN" in step["run"], (name, job)
+    assert found == 3
 
 
 def test_every_command_is_known_to_run_generated_code_or_not() -> None:
@@ -154,7 +214,8 @@ def test_jobs_that_run_generated_code_hold_no_secret_and_may_not_write() -> None
         assert not may_write(content), (name, job)
         assert set(content["permissions"]) == {"contents"}, (name, job)
     assert running == {
-        ("validate.yml", "validate"), ("release.yml", "build"), ("nightly.yml", "look"), ("nightly.yml", "benchmark")
+        ("validate.yml", "validate"), ("release.yml", "build"), ("nightly.yml", "look"), ("nightly.yml", "benchmark"),
+        ("round.yml", "advance"),
     }  # fmt: skip
 
 
@@ -173,6 +234,7 @@ def test_jobs_that_may_write_run_only_what_never_runs_generated_code() -> None:
         "dashboard.yml: dashboard": {"ci dashboard"},
         "publish.yml: publish": {"ci publish", "ci stopped"},
         "release.yml: release": {"release"},
+        "round.yml: ask": {"ci ask"},
         "spec-pr.yml: comment": {"ci post"},
         "spec-pr.yml: stack": {"ci ask-generate"},
     }
@@ -222,6 +284,7 @@ def test_newer_inputs_cancel_generation_and_never_a_publication_or_release() -> 
     }
     assert cancels == {
         "engine.yml: generate": True,
+        "engine.yml: rounds": True,
         "publish.yml: publish": False,
         "release.yml: release": False,
         "validate.yml: validate": True,
