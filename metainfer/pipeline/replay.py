@@ -48,7 +48,7 @@ def _written(run_folder: Path, ckb_root: Path, agent: AgentRecord) -> Iterator[W
     for answer in _kept(run_folder, agent):
         if answer.contract not in contracts:
             raise InputError(f"{run_folder}: there is no contract {answer.contract!r}")
-        code = read_answer(_reply(turns, answer), contracts[answer.contract].units).code
+        code = read_answer(_reply(transcript, turns, answer), contracts[answer.contract].units).code
         yield WrittenUnits(answer.contract, with_newline(code), "agents")
 
 
@@ -76,14 +76,14 @@ def _kept(run_folder: Path, agent: AgentRecord) -> Iterator[_Kept]:
             yield _Kept(outcome.contract, "implementer", held.round, held.sample)
 
 
-def _reply(turns: list[Turn], kept: _Kept) -> Reply:
+def _reply(transcript: Path, turns: list[Turn], kept: _Kept) -> Reply:
     for turn in turns:
         purpose = turn.purpose
         same = (purpose.role, purpose.subject, purpose.round) == (kept.role, kept.contract, kept.round)
         if same and turn.request.sample == kept.sample and turn.reply is not None:
             return turn.reply
     raise InputError(
-        f"the transcript holds no answer of the {kept.role}, round {kept.round}, sample {kept.sample}, "
+        f"{transcript}: holds no answer of the {kept.role}, round {kept.round}, sample {kept.sample}, "
         f"for {kept.contract}"
     )
 

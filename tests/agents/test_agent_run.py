@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,29 @@ def test_the_transcript_alone_makes_the_engine_again(work: Path, first: RunResul
     complaints = replay(first.run_folder, "tiny-qwen3", work / "ckb")
     transcript.write_text(said)
     assert "units/family.rmsnorm.py: differs from what the generator makes" in complaints
+
+
+def cut(said: bytes) -> bytes:
+    return said[: len(said) // 2]
+
+
+def nested(said: bytes) -> bytes:
+    return b"[" * 100_000
+
+
+@pytest.mark.parametrize("name", ["transcript.jsonl", "outcomes.json", "tiny-qwen3/manifest.json"])
+@pytest.mark.parametrize("damage", [cut, nested, bytes.swapcase, None])
+def test_a_damaged_record_is_refused_by_its_name(
+    work: Path, first: RunResult, tmp_path: Path, name: str, damage: Callable[[bytes], bytes] | None
+) -> None:
+    assert first.run_folder is not None
+    run = shutil.copytree(first.run_folder, tmp_path / "run")
+    said = (run / name).read_bytes()
+    (run / name).unlink()
+    if damage:
+        (run / name).write_bytes(damage(said))
+    with pytest.raises(InputError, match=name):
+        replay(run, "tiny-qwen3", work / "ckb")
 
 
 def test_the_same_inputs_again_ask_nobody(work: Path, first: RunResult) -> None:
