@@ -79,7 +79,8 @@ class Runner:
         work = self.folder / "act"
         shutil.rmtree(work, ignore_errors=True)
         home = self.folder / "home"
-        shutil.rmtree(self.artifacts, ignore_errors=True)  # one run never sees another's
+        if self.environment.get("GITHUB_RUN_ATTEMPT", "1") == "1":  # a run sees what its earlier attempts left alone
+            shutil.rmtree(self.artifacts, ignore_errors=True)
         for place in (home, self.artifacts, self.folder / "tmp"):
             place.mkdir(exist_ok=True)
         # act takes the commit and branch from where it is started.

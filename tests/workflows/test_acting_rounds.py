@@ -4,7 +4,6 @@ runs nothing. The model is a script on the loopback, the forge a local one; ever
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,8 +56,6 @@ class Place:
 
     def generate(self, commits: tuple[str, str], act: Act, *, attempt: int = 1) -> tuple[Outcome, ScriptedEndpoint]:
         """What the workflows come to with a model that does what `act` says. Another attempt finds what was left."""
-        if attempt == 1:
-            shutil.rmtree(self.artifacts, ignore_errors=True)
         with scripted(act) as endpoint:
             variables = {"METAINFER_FORGE": str(self.folder / "forge.git"), "METAINFER_BASE_URL": endpoint.base_url}
             environment = {"GITHUB_RUN_ATTEMPT": str(attempt)}
