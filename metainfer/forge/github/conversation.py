@@ -83,10 +83,15 @@ class Conversation:
 
     def labelled_by(self, number: int, name: str) -> str:
         """The account that put a label on last; empty if that is not known."""
-        path = f"{self._issue(number)}/events"
-        events = self.connection.read(f"reading who labelled #{number}", lambda: list(self._pages(path)))
-        put_on = [e for e in events if e.get("event") == "labeled" and (e.get("label") or {}).get("name") == name]
+        done = self.events(number, "labeled")
+        put_on = [event for event in done if (event.get("label") or {}).get("name") == name]
         return str((put_on[-1].get("actor") or {}).get("login") or "") if put_on else ""
+
+    def events(self, number: int, kind: str) -> list[Mapping[str, Any]]:
+        """What was done to it, of one kind (`closed`, `labeled`), oldest first. Empty where the API does not tell."""
+        path = f"{self._issue(number)}/events"
+        found = self.connection.find(f"reading the events of #{number}", lambda: list(self._pages(path))) or []
+        return [event for event in found if event.get("event") == kind]
 
     def take_label(self, number: int, name: str) -> None:
         """Take a label off; one that is not there stays off."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from metainfer.forge.github.connect import Connection
+from metainfer.forge.github.conversation import Conversation
 from metainfer.forge.markers import BRANCH_PREFIX, branch_of, read_marker
 from metainfer.forge.protocol import BOT, NoSuchPullError, PullRequest, Review, State
 
@@ -102,24 +101,10 @@ class Pulls:
             return None
         if read_marker(pull.body or "").get(RETIRED):
             return BOT.label
-        closers = [
-            event["actor"]["login"]
-            for event in self._events(pull.number)
-            if event.get("event") == "closed" and (event.get("actor") or {}).get("login")
-        ]
-        return f"@{closers[-1]}" if closers else "somebody"
-
-    def _events(self, number: int) -> list[dict[str, Any]]:
-        """What was done to it, oldest first. The issue says it too, but not to rights that are for pull requests."""
-        found: list[dict[str, Any]] = []
-        for page in itertools.count(1):
-            path = f"/repos/{self.connection.address.slug}/issues/{number}/events?per_page=100&page={page}"
-            ask = partial(self.connection.request, "GET", path)
-            events = self.connection.find(f"asking who closed #{number}", ask) or []
-            found += events
-            if len(events) < 100:
-                break
-        return found
+        # The issue says it too, but not to rights that are for pull requests.
+        closed = Conversation(self.connection).events(pull.number, "closed")
+        closers = [str((event.get("actor") or {}).get("login") or "") for event in closed]
+        return next((f"@{login}" for login in reversed(closers) if login), "somebody")
 
     def as_record(self, pull: Pull, head: str | None = None, reviews: Sequence[Review] = ()) -> PullRequest:
         """The shared form. `head` is where Git says the branch is, if it was asked."""
