@@ -14,13 +14,13 @@ import pytest
 
 from metainfer.ci.publishing import NotGreenError, publish_bundle, say_stopped
 from metainfer.ci.untrusted import HostileError
-from metainfer.ckb.store import KnowledgeBase
 from metainfer.errors import MetainferError
 from metainfer.files import pretty_json, sha256_bytes
 from metainfer.forge.local import LocalForge
 from metainfer.forge.protocol import PublishOutcome, Status
 from metainfer.generate.manifest import AgentRecord
 from tests.ci.repositories import ENGINE, Scene, commit, git, green_evidence
+from tests.ckb.lesson import lesson
 from tests.forge.engines import commit_on, refs
 
 TOKEN = "ghs_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
@@ -82,22 +82,7 @@ def test_proposed_knowledge_travels_as_typed_deltas(scene: Scene, report: Path) 
 
 
 def proposal(scene: Scene, **changes: Any) -> dict[str, Any]:
-    version = KnowledgeBase.load(scene.deployment.ckb_root).contracts["general/paged-kv-cache"].version
-    delta = {
-        "kind": "failure-mode",
-        "contract": "general/paged-kv-cache",
-        "version": version,
-        "evidence": [{"summary": "Seen after an abort", "source": "a test", "figures": {"blocks_lost": 3}}],
-        "failure_mode": {
-            "id": "lost-on-abort",
-            "symptom": "Fewer free blocks after each abort.",
-            "trigger": "An abort in the middle of a prompt.",
-            "caught_by": "check_random_life",
-            "fix": "Free what was allocated so far.",
-            "source": "a test",
-        },
-    }
-    return {"title": "Aborts", "author": "a reviewer", "deltas": [{**delta, **changes}]}
+    return lesson(scene.deployment.ckb_root, "a reviewer", **changes)
 
 
 # Hostile bundles and reports. Each function spoils what a job left; the message says what was noticed.

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from metainfer.ckb.proposals import StaleProposalError
-from metainfer.ckb.store import KnowledgeBase
 from metainfer.forge.protocol import Identity, MergeRefusedError, Status
 from metainfer.forge.setup import create_local_forge
 from metainfer.generate.manifest import read_manifest
@@ -22,6 +21,7 @@ from metainfer.pipeline.run import RunRequest, RunResult, run
 from metainfer.progress import Silent
 from metainfer.release.tag import release
 from metainfer.spec.document import DocumentError
+from tests.ckb.lesson import lesson
 
 ROOT = Path(__file__).parents[2]
 REVIEWER = Identity("Reviewer", "reviewer@example.org")
@@ -88,22 +88,8 @@ def test_a_dry_run_refuses_a_spec_under_another_name(scratch: Path, tmp_path: Pa
 
 def a_failure_mode(folder: Path) -> Path:
     """A proposal that a person might write, as a file."""
-    delta = {
-        "kind": "failure-mode",
-        "contract": "general/paged-kv-cache",
-        "version": KnowledgeBase.load(ROOT / "ckb").contracts["general/paged-kv-cache"].version,
-        "evidence": [{"summary": "Seen after an abort", "source": "a test", "figures": {"blocks_lost": 3}}],
-        "failure_mode": {
-            "id": "lost-on-abort",
-            "symptom": "Fewer free blocks after each abort.",
-            "trigger": "An abort in the middle of a prompt.",
-            "caught_by": "check_random_life",
-            "fix": "Free what was allocated so far.",
-            "source": "a test",
-        },
-    }
     path = folder / "delta.json"
-    path.write_text(json.dumps({"title": "Aborts", "author": "a reviewer", "deltas": [delta]}))
+    path.write_text(json.dumps(lesson(ROOT / "ckb", "a reviewer")))
     return path
 
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from metainfer.ckb.store import KnowledgeBase
 from tests.ci.repositories import ROOT
+from tests.ckb.lesson import lesson
 from tests.github.stub import Stub
 from tests.workflows.hub import Delivery, Hub
 from tests.workflows.rights import OURS, WORKFLOWS
@@ -15,7 +15,6 @@ from tests.workflows.rights import OURS, WORKFLOWS
 ENGINE = "tiny-qwen3"
 SPEC = f"specs/{ENGINE}.yaml"
 BRANCH = f"metainfer/{ENGINE}"
-CONTRACT = "general/paged-kv-cache"
 PROPOSE = """
 if [ "$1 $2" = "ci generate" ]; then set -- "$@" --propose "$TEST_PROPOSAL"; fi"""
 """The specializer finds nothing to know; a run with a model may, and hands it on like this."""
@@ -31,28 +30,6 @@ PROTECTION = {
 }
 
 
-PROPOSAL = {
-    "title": "Aborts",
-    "author": "a run",
-    "deltas": [
-        {
-            "kind": "failure-mode",
-            "contract": CONTRACT,
-            "version": KnowledgeBase.load(ROOT / "ckb").contracts[CONTRACT].version,
-            "evidence": [{"summary": "Seen after an abort", "source": "a test", "figures": {"blocks_lost": 3}}],
-            "failure_mode": {
-                "id": "lost-on-abort",
-                "symptom": "Fewer free blocks after each abort.",
-                "trigger": "An abort in the middle of a prompt.",
-                "caught_by": "check_random_life",
-                "fix": "Free what was allocated so far.",
-                "source": "a test",
-            },
-        }
-    ],
-}
-
-
 def make_hub(stub: Stub, folder: Path) -> Hub:
     """A private repository with knowledge and workflows, its main protected as docs/review.md says, and no spec yet."""
     paths = [*(ROOT / "ckb").rglob("*"), *(path for path in WORKFLOWS.glob("*.yml") if path.name != OURS)]
@@ -61,7 +38,7 @@ def make_hub(stub: Stub, folder: Path) -> Hub:
     content |= {".github/CODEOWNERS": b"* @olive\n/ckb/ @kim\n", ".gitignore": b".metainfer/\n"}
     repo = stub.repo("octo/engines", content, private=True, olive="admin", kim="write", sam="write", rita="read")
     proposal = folder / "proposal.json"
-    proposal.write_text(json.dumps(PROPOSAL))
+    proposal.write_text(json.dumps(lesson(ROOT / "ckb", "a run")))
     made = Hub(stub, repo, folder, {"TEST_PROPOSAL": str(proposal)}, PROPOSE)
     made.as_("olive", "PUT", "/branches/main/protection", PROTECTION)
     return made

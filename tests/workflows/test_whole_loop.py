@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from tests.ckb.lesson import CONTRACT
 from tests.github.openapi import checked_answers
 from tests.github.stub import Stub, stub_server
 from tests.workflows.acting import Outcome
 from tests.workflows.hub import NOBODYS, Delivery, Hub
 from tests.workflows.loop import (
     BRANCH,
-    CONTRACT,
     ENGINE,
     SPEC,
     changed,
