@@ -94,8 +94,14 @@ def approve(
     as_: AsOption = None,
 ) -> None:
     """Approve the present head. A new head needs a new approval."""
-    pull = _open(forge).approve(number, _who(as_), head)
-    typer.echo(f"approved #{pull.number} at {pull.head[:12]}\nnext: metainfer pr merge {pull.number}")
+    opened = _open(forge)
+    pull = opened.approve(number, _who(as_), head)
+    typer.echo(f"approved #{pull.number} at {pull.head[:12]}")
+    blockers = opened.merge_blockers(number)
+    for blocker in blockers:
+        typer.echo(f"in the way: {blocker}")
+    if not blockers:
+        typer.echo(f"next: metainfer pr merge {pull.number}")
 
 
 @app.command()
