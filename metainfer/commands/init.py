@@ -67,7 +67,17 @@ def init(
         typer.echo("nothing was written")
         return
     plan.carry_out()
-    typer.echo(f"{root} is ready; commit it, then: metainfer doctor --github, and open a pull request with a spec")
+    typer.echo(f"{root} is ready; commit it, then, {_next(on_github=bool(wishes.workflows))}")
+
+
+def _next(*, on_github: bool) -> str:
+    """What to type next. Nothing here says which repository on GitHub this will be, so a person has to."""
+    if not on_github:
+        return "for pull requests on this machine: metainfer forge init DIR, and metainfer run specs/NAME.yaml"
+    return (
+        "once it is on GitHub: git config metainfer.forge github:OWNER/NAME, and metainfer doctor --github; "
+        "then open a pull request with a spec"
+    )
 
 
 def _knowledge(root: Path, given: str | None, url: str | None, ref: str | None, *, asking: bool) -> Knowledge | None:

@@ -62,6 +62,15 @@ def test_an_empty_repository_becomes_ready_and_the_second_run_has_nothing_to_do(
     assert snapshot(repo) == files
 
 
+def test_what_to_do_next_is_for_the_forge_that_it_was_made_for(repo: Path) -> None:
+    locally = init(repo, "--owner", "me@example.org", "--workflows", "none", "--yes").stdout.splitlines()[-1]
+    assert "metainfer forge init DIR" in locally
+    assert "doctor" not in locally
+    on_github = init(repo, "--workflows", SOURCE, "--yes").stdout.splitlines()[-1]
+    assert "git config metainfer.forge github:OWNER/NAME, and metainfer doctor --github" in on_github
+    assert "forge init" not in on_github
+
+
 def test_the_starting_set_is_this_repositorys_knowledge_byte_for_byte(repo: Path) -> None:
     init(repo, *READY)
     listed = git(ROOT, "ls-files", "-z", "--", "ckb").split("\0")
