@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="List, show, review and merge the bot's pull requests.")
 
 ForgeOption = Annotated[
-    str | None, typer.Option("--forge", help="A bare repository; default: `git config metainfer.forge`.")
+    str | None,
+    typer.Option("--forge", help="A bare repository, or github:OWNER/NAME; default: `git config metainfer.forge`."),
 ]
 AsOption = Annotated[
     str | None, typer.Option("--as", help="Who acts, as 'Name <e-mail>'; default: Git's user.name and user.email.")

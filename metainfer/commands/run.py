@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from metainfer.pipeline.run import RunResult
 
 SpecPath = Annotated[Path, typer.Argument(help="The spec, e.g. specs/name.yaml.")]
-ForgeOption = Annotated[str | None, typer.Option("--forge", help="A bare repository; default: git's metainfer.forge.")]
+ForgeOption = Annotated[
+    str | None,
+    typer.Option("--forge", help="A bare repository, or github:OWNER/NAME; default: git's metainfer.forge."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object per event; the result is the last line.")]
 Unsandboxed = Annotated[
     bool, typer.Option(help="Run the gates without a sandbox where none can be had; the pull request says so.")
