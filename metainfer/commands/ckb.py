@@ -16,8 +16,10 @@ Root = Annotated[Path, typer.Option("--root", help="The knowledge base.")]
 
 @app.command()
 def check(root: Root = Path("ckb")) -> None:
-    """Validate every contract, predicate and reference, alone and together. Exit code 2 for a broken file, 1 for an
-    inconsistency between files."""
+    """Validate every contract, predicate and reference, alone and together.
+
+    Exit code 2 for a broken file, 1 for an inconsistency between files.
+    """
     from metainfer.ckb.audit import unproven
     from metainfer.ckb.store import KnowledgeBase
     from metainfer.commands.audit import print_inconsistencies

@@ -20,9 +20,13 @@ def init(
     ] = None,
 ) -> None:
     """Make a local forge from what is checked out here, and use it from now on."""
-    from metainfer.forge.setup import create_local_forge
+    from metainfer.forge.identity import git_config
+    from metainfer.forge.setup import CONFIG_KEY, create_local_forge
 
     workspace = Workspace.find()
+    before = git_config(workspace.root, CONFIG_KEY)
     create_local_forge(workspace.root, folder, owner)
     typer.echo(f"local forge at {folder}; `git config metainfer.forge` of {workspace.root} points there")
+    if before:
+        typer.echo(f"until now it was {before}; --forge reaches that, git config {CONFIG_KEY} goes back to it")
     typer.echo("next: metainfer run specs/<name>.yaml")

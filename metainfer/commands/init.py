@@ -31,7 +31,9 @@ def init(
     ckb_owner: Annotated[list[str] | None, typer.Option(help="The same, of ckb/ alone; repeatable.")] = None,
     workflows: Annotated[
         str | None,
-        typer.Option(help="OWNER/REPO@REF of the reusable workflows, or none; default: where metainfer is from."),
+        typer.Option(
+            help="OWNER/REPO@REF of the reusable workflows, or none; default: metainfer's own, else as before."
+        ),
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Show every line of the starting knowledge too.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite generated files that were edited.")] = False,
@@ -67,7 +69,17 @@ def init(
         typer.echo("nothing was written")
         return
     plan.carry_out()
-    typer.echo(f"{root} is ready; commit it, then: metainfer doctor --github, and open a pull request with a spec")
+    typer.echo(f"{root} is ready; commit it, then, {_next(on_github=bool(wishes.workflows))}")
+
+
+def _next(*, on_github: bool) -> str:
+    """What to type next. Nothing here says which repository on GitHub this will be, so a person has to."""
+    if not on_github:
+        return "for pull requests on this machine: metainfer forge init DIR, and metainfer run specs/NAME.yaml"
+    return (
+        "once it is on GitHub: git config metainfer.forge github:OWNER/NAME, and metainfer doctor --github; "
+        "then open a pull request with a spec"
+    )
 
 
 def _knowledge(root: Path, given: str | None, url: str | None, ref: str | None, *, asking: bool) -> Knowledge | None:
@@ -110,7 +122,11 @@ def _workflows(root: Path, given: str | None) -> Mapping[str, bytes]:
     if given == "none":
         return {}
     from metainfer.forge.github.address import PUBLIC_SERVER, SERVER_VARIABLES
-    from metainfer.scaffold.workflows import callers, find_source
+    from metainfer.scaffold.plan import read_record
+    from metainfer.scaffold.workflows import FOLDER, callers, find_source, pinned_in
 
     server = next((os.environ[name] for name in SERVER_VARIABLES if os.environ.get(name)), PUBLIC_SERVER)
-    return callers(find_source(given, server=server))
+    before = read_record(root)
+    if given is None and before and not any(path.startswith(f"{FOLDER}/") for path in before):
+        return {}  # made ready without workflows: they are added when somebody asks for them
+    return callers(find_source(given, server=server, pinned=pinned_in(root)))

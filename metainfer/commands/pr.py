@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="List, show, review and merge the bot's pull requests.")
 
 ForgeOption = Annotated[
-    str | None, typer.Option("--forge", help="A bare repository; default: `git config metainfer.forge`.")
+    str | None,
+    typer.Option("--forge", help="A bare repository, or github:OWNER/NAME; default: `git config metainfer.forge`."),
 ]
 AsOption = Annotated[
     str | None, typer.Option("--as", help="Who acts, as 'Name <e-mail>'; default: Git's user.name and user.email.")
@@ -94,8 +95,14 @@ def approve(
     as_: AsOption = None,
 ) -> None:
     """Approve the present head. A new head needs a new approval."""
-    pull = _open(forge).approve(number, _who(as_), head)
-    typer.echo(f"approved #{pull.number} at {pull.head[:12]}\nnext: metainfer pr merge {pull.number}")
+    opened = _open(forge)
+    pull = opened.approve(number, _who(as_), head)
+    typer.echo(f"approved #{pull.number} at {pull.head[:12]}")
+    blockers = opened.merge_blockers(number)
+    for blocker in blockers:
+        typer.echo(f"in the way: {blocker}")
+    if not blockers:
+        typer.echo(f"next: metainfer pr merge {pull.number}")
 
 
 @app.command()

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from metainfer.pipeline.run import RunResult
 
 SpecPath = Annotated[Path, typer.Argument(help="The spec, e.g. specs/name.yaml.")]
-ForgeOption = Annotated[str | None, typer.Option("--forge", help="A bare repository; default: git's metainfer.forge.")]
+ForgeOption = Annotated[
+    str | None,
+    typer.Option("--forge", help="A bare repository, or github:OWNER/NAME; default: git's metainfer.forge."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object per event; the result is the last line.")]
 Unsandboxed = Annotated[
     bool, typer.Option(help="Run the gates without a sandbox where none can be had; the pull request says so.")
@@ -136,7 +139,7 @@ def describe(result: RunResult) -> str:
         figures = ", ".join(f"{name} {_shown(value)}" for name, value in list(report.figures.items())[:4])
         lines.append(f"  [{colour}]{report.verdict:<7}[/] {report.gate:<12}{report.seconds:7.1f} s  {escape(figures)}")
         for finding in report.findings[:5]:
-            lines.append(f"            {escape(finding.where)} {escape(finding.message)}")
+            lines.append(f"            {escape(f'{finding.where} {finding.message}'.strip())}")
         if not report.passed:
             lines.append(f"            reproduce: {escape(report.reproduce)}")
     if result.bench:
@@ -160,6 +163,8 @@ def describe(result: RunResult) -> str:
 
 
 def _bench_lines(result: RunResult) -> list[str]:
+    from rich.markup import escape
+
     assert result.bench is not None
     lines = [f"  {subject.info.name}: " + ", ".join(
         f"{name} {spread.median:.4g} ({spread.min:.4g}…{spread.max:.4g})"
@@ -169,6 +174,10 @@ def _bench_lines(result: RunResult) -> list[str]:
     for goal in result.bench.goals:
         measured = "nothing" if goal.measured is None else _shown(goal.measured)
         lines.append(f"  {goal.goal}: wanted {goal.wanted:g}, measured {measured}")
+    # Last, beside the verdict: on a busy machine these lines, and not the engine, are why a goal was missed.
+    lines += [f"  doubtful: {escape(warning)}" for warning in result.bench.warnings]
+    if result.bench.warnings and not all(goal.met for goal in result.bench.goals):
+        lines.append("  a goal may have been missed because of that: run again when the machine does nothing else")
     return lines
 
 

@@ -27,8 +27,10 @@ def checkout_engine(repo_root: Path, state: Path, engine: str) -> Path:
     files = forge.read_tree(base, prefix)
     if not files:
         pull = forge.find_open(engine)
-        hint = f"; it waits in pull request #{pull.number}, merge that first" if pull else "; `metainfer run` makes it"
-        raise InputError(f"no engine named {engine} in engines/ or on the forge's base{hint}")
+        waiting = f"it waits in pull request #{pull.number}: `metainfer pr checkout {pull.number}`" if pull else ""
+        raise InputError(
+            f"no engine named {engine} in engines/ or on the forge's base; {waiting or '`metainfer run` makes it'}"
+        )
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".checkout-"))
     try:

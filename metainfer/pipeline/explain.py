@@ -35,7 +35,10 @@ def _engine_of(file: Path) -> Path:
     for folder in folders:
         if (folder / "manifest.json").is_file():
             return folder
-    raise InputError(f"{file}: does not lie in an engine's folder (no manifest.json above it)")
+    raise InputError(
+        f"{file}: does not lie in an engine's folder (no manifest.json above it); "
+        "`metainfer pr checkout N` writes the engine of a pull request and prints where"
+    )
 
 
 def _text(file: Path) -> str:

@@ -67,7 +67,8 @@ def build_bundle(forge: Forge, engine: str, commit: str, version: Version, out: 
         raise RefusedError(f"{engine} at {commit[:12]} cannot be released:\n" + "\n".join(f"  - {p}" for p in problems))
     files["pyproject.toml"] = _with_version(engine, files, version)
     out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="metainfer-bundle-", dir=out) as scratch:
+    # Absolute: the build runs in a folder of its own, where a relative path would mean another place.
+    with tempfile.TemporaryDirectory(prefix="metainfer-bundle-", dir=out.resolve()) as scratch:
         source, dist = Path(scratch) / "source", Path(scratch) / "dist"
         for path, data in files.items():
             target = source / path
@@ -140,4 +141,8 @@ def _build(engine: str, source: Path, dist: Path) -> list[Path]:
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["no word"]
         raise RefusedError(f"{engine} cannot be built: {last[0]}")
-    return sorted(dist.glob("*.whl")) + sorted(dist.glob("*.tar.gz"))
+    made = [*dist.glob("*.whl"), *dist.glob("*.tar.gz")]
+    if len(made) != 2:
+        names = ", ".join(sorted(path.name for path in made)) or "nothing"
+        raise RefusedError(f"{engine}: a build has to leave one wheel and one sdist; it left {names}")
+    return made

@@ -13,7 +13,7 @@ from metainfer.errors import InputError, RefusedError
 from metainfer.forge.local import LocalForge
 from metainfer.forge.paths import collect_files
 from metainfer.forge.protocol import PublishRequest
-from metainfer.pipeline.checkout import checkout_pull
+from metainfer.pipeline.checkout import checkout_engine, checkout_pull
 from tests.forge.engines import ALICE, ENGINE, FOLDER, engine_files, request
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +43,18 @@ def test_it_writes_the_engine_and_prints_the_folder(forge: LocalForge, work: Pat
     folder = Path(checkout("1").stdout.strip())
     assert folder == work / f".metainfer/pulls/1/{ENGINE}"
     assert {FOLDER + path: data for path, data in content(folder).items()} == proposal.engine_files
+
+
+def test_an_engine_that_waits_in_a_pull_request_is_named_with_the_way_to_it(forge: LocalForge, work: Path) -> None:
+    forge.publish(request(forge))
+    for command, place in (("verify", f"engines/{ENGINE}"), ("explain", f"{FOLDER}tiny_cpu/__main__.py:1")):
+        result = CliRunner().invoke(app, [command, place])
+        assert isinstance(result.exception, InputError)
+        assert "metainfer pr checkout" in str(result.exception)
+    with pytest.raises(InputError, match="waits in pull request #1: `metainfer pr checkout 1`"):
+        checkout_engine(work, work / ".metainfer", ENGINE)
+    with pytest.raises(InputError, match="`metainfer run` makes it"):
+        checkout_engine(work, work / ".metainfer", "another")
 
 
 def test_verifying_the_folder_is_verifying_what_was_proposed(forge: LocalForge, work: Path) -> None:

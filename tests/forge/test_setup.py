@@ -6,7 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from metainfer.cli import app
 from metainfer.errors import InputError
 from metainfer.forge import Forge, Status, create_local_forge, open_forge
 from metainfer.forge.dryrun import DryRun
@@ -38,6 +40,18 @@ def test_a_new_forge_is_found_by_the_repository_it_was_made_from(workspace: Path
     assert isinstance(found, Forge)
     assert found.base_sha() == made.base_sha()
     assert b"owner@example.org" in (found.read_file("main", ".github/CODEOWNERS") or b"")
+
+
+def test_a_second_forge_names_the_one_that_it_replaces(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workspace)
+    first = CliRunner().invoke(app, ["forge", "init", str(tmp_path / "one.git")])
+    assert first.exit_code == 0, first.output
+    assert "until now" not in first.output
+    second = CliRunner().invoke(app, ["forge", "init", str(tmp_path / "two.git")])
+    assert f"until now it was {tmp_path / 'one.git'}" in second.output
+    assert open_forge(workspace).address() == str(tmp_path / "two.git")
 
 
 def test_a_forge_without_an_owner_is_the_source_commit_for_commit(workspace: Path, tmp_path: Path) -> None:

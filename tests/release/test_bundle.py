@@ -66,6 +66,17 @@ def test_a_bundle_is_the_same_each_time_and_its_wheel_installs_and_runs(forge: L
     assert checked.stdout.count(": OK") == len(one.files) - 1
 
 
+def test_a_bundle_is_whole_in_a_folder_named_from_where_one_stands(
+    forge: LocalForge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.11 makes relative temporary folders of relative ones; the build then wrote elsewhere, unnoticed."""
+    monkeypatch.chdir(tmp_path)
+    made = build_bundle(forge, ENGINE, put(forge), Version(0, 1, 0), Path("dist"))
+    assert made.files[-1] == DIGESTS
+    assert sorted(Path(name).suffix for name in made.files[:-1]) == [".gz", ".json", ".json", ".whl"]
+    assert sorted(path.name for path in Path("dist").iterdir()) == sorted(made.files)
+
+
 def test_building_runs_nothing_of_the_engine(forge: LocalForge, tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     commit = put(forge, code=f"open({str(mark)!r}, 'w')\n")

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from metainfer.errors import InputError
-from metainfer.scaffold.workflows import TEMPLATES, Source, callers, find_source
+from metainfer.scaffold.workflows import TEMPLATES, Source, callers, find_source, pinned_in
 
 WORKFLOWS = Path(__file__).parents[2] / ".github/workflows"
 SOURCE = Source("octo/metainfer", "a" * 40, "v1.2.3")
@@ -119,6 +119,16 @@ def test_a_tag_is_pinned_by_its_commit_and_shown_beside_it(tmp_path: Path) -> No
     assert find_source(f"octo/metainfer@{commit}", server=server) == Source("octo/metainfer", commit, commit[:12])
     with pytest.raises(InputError, match="is a branch"):
         find_source("octo/metainfer@main", server=server)
+
+
+def test_callers_tell_what_they_are_pinned_to_while_they_agree(tmp_path: Path) -> None:
+    assert pinned_in(tmp_path) is None
+    for path, content in FILES.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(content)
+    assert pinned_in(tmp_path) == SOURCE
+    (tmp_path / path).write_bytes(content.replace(b"a" * 40, b"b" * 40))
+    assert pinned_in(tmp_path) is None
 
 
 @pytest.mark.parametrize("given", ["octo/metainfer", "octo@v1", "octo/meta infer@v1", "../x@v1", "o/r@x y", "o/r@-x"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,34 @@ def test_an_empty_repository_becomes_ready_and_the_second_run_has_nothing_to_do(
     second = init(repo, *READY)
     assert (second.stdout, second.returncode) == ("nothing to do\n", ExitCode.OK)
     assert snapshot(repo) == files
+
+
+@pytest.mark.parametrize("workflows", [SOURCE, "none"])
+def test_a_second_run_remembers_which_workflows_were_chosen(workflows: str, repo: Path, tmp_path: Path) -> None:
+    """In a copy of the package that is no checkout, and so knows no repository that it is from."""
+    for part in ("metainfer", "specs"):
+        shutil.copytree(ROOT / part, tmp_path / "site" / part, ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "-P", "-m", "metainfer", "init", str(repo), "--yes"]
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+        return subprocess.run([*command, *more], capture_output=True, text=True, env=environment, check=False)
+
+    assert "--workflows OWNER/REPO@REF" in run("--owner", "@me").stderr
+    first = run("--owner", "@me", "--workflows", workflows)
+    assert first.returncode == ExitCode.OK, first.stderr
+    assert any((repo / ".github/workflows").glob("*")) is (workflows != "none")
+    second = run()
+    assert second.stdout.endswith("nothing to do\n"), second.stdout + second.stderr
+
+
+def test_what_to_do_next_is_for_the_forge_that_it_was_made_for(repo: Path) -> None:
+    locally = init(repo, "--owner", "me@example.org", "--workflows", "none", "--yes").stdout.splitlines()[-1]
+    assert "metainfer forge init DIR" in locally
+    assert "doctor" not in locally
+    on_github = init(repo, "--workflows", SOURCE, "--yes").stdout.splitlines()[-1]
+    assert "git config metainfer.forge github:OWNER/NAME, and metainfer doctor --github" in on_github
+    assert "forge init" not in on_github
 
 
 def test_the_starting_set_is_this_repositorys_knowledge_byte_for_byte(repo: Path) -> None:
