@@ -113,7 +113,7 @@ def test_an_engine_alone_needs_no_code_owner(source_repo: Path, tmp_path: Path) 
 
 
 def test_a_history_that_crossed_the_bases_is_not_merged(forge: LocalForge) -> None:
-    """Two best common ancestors: a merge takes back what one of them brought, and the difference from the other is nil."""
+    """A merge takes back what one common ancestor brought; the difference from the other one is nil."""
     main, start = "refs/heads/main", forge.base_sha()
     tightened = commit_on(forge, "main", {"ckb/x.py": b"1e-6\n"})
     other = forge.repo.write_commit(
