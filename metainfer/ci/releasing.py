@@ -1,4 +1,4 @@
-"""Which engines a push brought to the branch that no tag names yet."""
+"""Which engines a push brought to the branch that have no release yet."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ class ReleasePlan:
 
 
 def plan_releases(checkout: Checkout, forge: Forge, base: str, head: str, engines: Sequence[str] = ()) -> ReleasePlan:
-    """What `base..head` changed below engines/, or the `engines` that are named, if no release holds them yet."""
+    """What `base..head` changed below engines/, or the `engines` that are named, if no release holds them yet.
+
+    On GitHub one that is tagged is due as long as its release is not in the open: an earlier run stopped in between.
+    """
     if not engines:
         changed = (
             checkout.changed(checkout.commit(base), checkout.commit(head), ["engines"])
@@ -49,6 +52,13 @@ def plan_releases(checkout: Checkout, forge: Forge, base: str, head: str, engine
         except MetainferError as error:
             refused.append((engine, str(error)))
             continue
-        if plan.created:
+        if plan.created or not _is_shown(forge, plan.tag):
             due.append(Due(engine, plan.tag, plan.commit))
     return ReleasePlan(due, refused)
+
+
+def _is_shown(forge: Forge, tag: str) -> bool:
+    from metainfer.forge.github.forge import GitHubForge
+    from metainfer.forge.github.releases import Releases
+
+    return not isinstance(forge, GitHubForge) or Releases(forge.connection).is_shown(tag)

@@ -118,8 +118,11 @@ def dashboard(
 
 
 def _judge(opened: GitHubForge, numbers: Sequence[int], group: Group | None, *, dry_run: bool) -> list[Checked]:
-    """One that cannot be judged is told, and does not keep the others from it."""
-    from metainfer.errors import ConflictError
+    """One that cannot be judged is told, and does not keep the others from it.
+
+    What GitHub refused of one (a conversation that is locked, say) is raised once all others were judged.
+    """
+    from metainfer.errors import ConflictError, RefusedError
     from metainfer.review.check import check_github, report_github, report_group
     from metainfer.review.event import run_url
     from metainfer.review.people import People
@@ -127,6 +130,7 @@ def _judge(opened: GitHubForge, numbers: Sequence[int], group: Group | None, *, 
     if group is not None:
         return [report_group(opened, group.number, group.commit, run_url())]
     found = []
+    refusal: RefusedError | None = None
     for number in numbers:
         try:
             if dry_run:
@@ -137,6 +141,11 @@ def _judge(opened: GitHubForge, numbers: Sequence[int], group: Group | None, *, 
             if len(numbers) == 1 and dry_run:
                 raise
             _say(f"#{number}: {error}")
+        except RefusedError as error:
+            refusal = refusal or error
+            _say(f"#{number}: {error}")
+    if refusal is not None:
+        raise refusal
     return found
 
 

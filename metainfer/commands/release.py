@@ -42,6 +42,8 @@ def release(
         made = plan_release(opened, name, version=version)
         typer.echo(f"{'would tag' if made.created else 'already tagged:'} {made.tag} at {made.commit[:12]}")
     else:
+        if assets:  # a tag is never moved, so what would not fit it is refused before there is one
+            _assets_of(opened, plan_release(opened, name, version=version), assets)
         made = make_release(opened, name, identify(root, as_), version=version)
         typer.echo(f"{'tagged' if made.created else 'already tagged:'} {made.tag} at {made.commit[:12]}")
     for reason in made.reasons:
@@ -71,11 +73,19 @@ def bundle(
 def _offer(opened: Forge, made: Release, assets: Path) -> str:
     from metainfer.forge.github.forge import GitHubForge
     from metainfer.forge.github.releases import Releases
-    from metainfer.release.bundle import read_bundle
     from metainfer.release.tag import release_notes
 
     if not isinstance(opened, GitHubForge):
         raise RefusedError("a local forge has tags and no releases; leave --assets out, the files lie where they are")
-    files = {name: assets / name for name in read_bundle(assets).files}
+    files = _assets_of(opened, made, assets)
     title = made.tag.replace("/v", " v")
     return Releases(opened.connection).publish(made.tag, title, release_notes(opened, made), files)
+
+
+def _assets_of(opened: Forge, made: Release, folder: Path) -> dict[str, Path]:
+    """The files to offer, by name. RefusedError unless they were built from exactly this release."""
+    from metainfer.release.bundle import read_bundle, require_bundle_of
+
+    built = read_bundle(folder)
+    require_bundle_of(opened, made.tag.rpartition("/v")[0], made.commit, made.version, built)
+    return {name: folder / name for name in built.files}

@@ -48,7 +48,8 @@ class CodeOwners:
 def parse_codeowners(text: str) -> CodeOwners:
     """Read a CODEOWNERS file. Lines that GitHub would skip are skipped, and named in `errors`."""
     rules, errors = [], []
-    for number, raw in enumerate(text.splitlines(), start=1):
+    # GitHub's lines end with a line feed alone: what follows another separator in a comment is still that comment.
+    for number, raw in enumerate(text.split("\n"), start=1):
         words = _words(raw)
         if not words:
             continue

@@ -82,6 +82,11 @@ def blockers(repo: Repository, pull: PullRequest, base: str, tip: str | None) ->
     change = read_change(repo, base, pull.head)
     if change is None:
         return [*found, f"it has no history in common with {pull.base}"]
+    if len(repo.merge_bases(base, pull.head)) > 1:
+        # Git merges from all of them, and what we looked at is the difference from one.
+        found.append(
+            f"its history crossed that of {pull.base}, so that what a merge would bring cannot be told; rebase"
+        )
     found += _content_blockers(repo, pull, base, change)
     found += conflicts(repo, pull.engine, base, change)
     found += _review_blockers(repo, pull, base, change)

@@ -188,6 +188,22 @@ class Repository:
         done = self._run(["merge-base", one, other], b"", None)
         return done.stdout.decode().split()[0] if done.returncode == 0 else None
 
+    def merge_bases(self, one: str, other: str) -> list[str]:
+        """All best common ancestors: where histories crossed there are several, and a merge looks at each."""
+        done = self._run(["merge-base", "--all", one, other], b"", None)
+        return done.stdout.decode().split() if done.returncode == 0 else []
+
+    def merge_result(self, base: str, head: str) -> str | None:
+        """The tree that `git merge` makes, renames followed, conflicts marked in the files. None before Git 2.38."""
+        done = self._run(["merge-tree", "--write-tree", "--no-messages", base, head], b"", None)
+        return done.stdout.decode().split("\n", 1)[0] if done.returncode in (0, 1) else None
+
+    def touched(self, base: str, head: str) -> set[str]:
+        """Paths that any commit of `head` that `base` lacks changes, merges aside; also what a later one undoes."""
+        options = ("--no-merges", "--no-renames", "--name-only", "--format=", "-z")
+        out = self.read("log", *options, f"{base}..{head}", "--").decode("utf-8", "surrogateescape")
+        return set(out.split("\0")) - {""}
+
     def is_ancestor(self, older: str, newer: str) -> bool:
         """Whether `older` is reachable from `newer`."""
         return self.ask("merge-base", "--is-ancestor", older, newer)

@@ -102,6 +102,29 @@ def read_bundle(folder: Path) -> Bundle:
     return Bundle(folder, (*sorted(wanted), DIGESTS))
 
 
+def require_bundle_of(forge: Forge, engine: str, commit: str, version: Version, bundle: Bundle) -> None:
+    """RefusedError unless a bundle is of this engine at this commit, built as this version.
+
+    Another job, or a person, built it: for a version that was then taken, perhaps, or of another engine.
+    """
+    records = [f"{engine_folder(engine)}{name}" for name in (MANIFEST, EVIDENCE)]
+    wanted = {path.rpartition("/")[2]: forge.read_file(commit, path) for path in records}
+    wrong = [
+        name
+        for name, data in wanted.items()
+        if data is None or name not in bundle.files or (bundle.folder / name).read_bytes() != data
+    ]
+    endings = (f"-{version}-py3-none-any.whl", f"-{version}.tar.gz")
+    archives = [name for name in bundle.files if name not in (*wanted, DIGESTS)]
+    wrong += [name for name in archives if not name.endswith(endings)]
+    wrong += [f"*{ending}" for ending in endings if sum(name.endswith(ending) for name in archives) != 1]
+    if wrong:
+        raise RefusedError(
+            f"{bundle.folder} is not of {engine} {version} at {commit[:12]} ({', '.join(wrong)}); build it again with "
+            f"`metainfer bundle {engine} --version {version}`"
+        )
+
+
 def _with_version(engine: str, files: Mapping[str, bytes], version: Version) -> bytes:
     """The engine's pyproject.toml with the released version, once it is known to name no code that building runs."""
     name = f"{engine_folder(engine)}pyproject.toml"

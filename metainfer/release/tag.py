@@ -122,7 +122,8 @@ def released_versions(forge: Forge, engine: str) -> dict[Version, str]:
             version = Version.parse(name.removeprefix(prefix))
         except InputError:
             continue
-        found[version] = commit
+        if name == tag_name(engine, version):  # `vv1.0.0` is another tag than that of 1.0.0
+            found[version] = commit
     return found
 
 

@@ -35,20 +35,52 @@ def is_knowledge(path: str) -> bool:
 
 
 def read_knowledge_change(repo: Repository, base: str, head: str) -> KnowledgeChange:
-    """Compare `head` with the commit where it left `base`. Both must be in `repo`."""
-    start = repo.merge_base(base, head)
-    if start is None:
+    """What merging `head` into `base` would bring to knowledge, by any of the ways in which it may be merged.
+
+    The head is compared with each commit where it left the base. Two things do not show there: what a merge carries
+    over, as it follows files that the base moved, and what one commit of the head does and a later one undoes, which a
+    merge by rebase applies one after the other. Both commits must be in `repo`.
+    """
+    starts = repo.merge_bases(base, head)
+    if not starts:
         return KnowledgeChange("", (), (), ("it has no history in common with its base",))
-    before, after = repo.tree(start), repo.tree(head)
-    changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
-    pinned = ROOT in before and before[ROOT].mode == LINK_MODE, ROOT in after and after[ROOT].mode == LINK_MODE
-    paths = [path for path in changed if is_knowledge(path)]
-    if any(pinned):  # which repository the pin is of stands there
-        paths += [path for path in changed if path == ".gitmodules"]
-    if not paths:
-        return KnowledgeChange(start, (), (), ())
-    problems = _problems(paths, before, after)
-    return KnowledgeChange(start, tuple(paths), tuple(_findings(repo, start, head, before, after)), tuple(problems))
+    after = repo.tree(head)
+    befores = {start: repo.tree(start) for start in starts}
+    seen = {path for before in befores.values() for path in _changed(before, after)}
+    # Which repository a pin is of stands in .gitmodules.
+    pinned = any(ROOT in tree and tree[ROOT].mode == LINK_MODE for tree in (*befores.values(), after))
+
+    def counts(path: str) -> bool:
+        return is_knowledge(path) or (pinned and path == ".gitmodules")
+
+    paths, findings = set(filter(counts, seen)), list[Change]()
+    if paths:
+        findings += [one for start, before in befores.items() for one in _findings(repo, start, head, before, after)]
+    carried = set(filter(counts, _carried(repo, base, head))) - paths
+    words = "a merge carries a change to it, from where the base had it before"
+    findings += [_noted(path, words) for path in sorted(carried)]
+    undone = set(filter(counts, repo.touched(base, head))) - paths - carried
+    words = "a commit changes it and a later one changes it back; a merge by rebase applies both"
+    findings += [_noted(path, words) for path in sorted(undone)]
+    found = sorted(paths | carried | undone, key=lambda path: (not is_knowledge(path), path))
+    if not found:
+        return KnowledgeChange(starts[0], (), (), ())
+    problems = _problems(found, befores[starts[0]], after)
+    return KnowledgeChange(starts[0], tuple(found), tuple(dict.fromkeys(findings)), tuple(problems))
+
+
+def _changed(before: Mapping[str, TreeEntry], after: Mapping[str, TreeEntry]) -> set[str]:
+    return {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+
+
+def _carried(repo: Repository, base: str, head: str) -> set[str]:
+    """Paths that differ between the base and what a merge makes of it."""
+    merged = repo.merge_result(base, head)
+    return _changed(repo.tree(base), repo.tree(merged)) if merged else set()
+
+
+def _noted(path: str, words: str) -> Change:
+    return Change(path.removeprefix(f"{ROOT}/"), words)
 
 
 def _problems(paths: list[str], before: Mapping[str, TreeEntry], after: Mapping[str, TreeEntry]) -> list[str]:

@@ -71,7 +71,7 @@ def plan_pre_commit(root: Path) -> tuple[Wanted | None, tuple[str, ...]]:
 def _configuration(text: str) -> dict[str, Any]:
     try:
         data = yaml.safe_load(text) or {}
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date like 2026-13-45
         raise _NotAddable("is not YAML") from error
     repos = (data.get("repos") or []) if isinstance(data, dict) else None
     if not isinstance(repos, list) or not all(
@@ -115,7 +115,7 @@ def _end_of(node: yaml.Node, lines: list[str]) -> int:
 def _reads_as(text: str, expected: dict[str, Any]) -> bool:
     try:
         return bool(yaml.safe_load(text) == expected)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):
         return False
 
 

@@ -83,12 +83,14 @@ def _unchanged_notes(path: str, folder: str, owners: Sequence[str], named: Seque
 
 
 def _with_lines(text: str, before: Mapping[int, Sequence[str]], last: Sequence[str]) -> str:
-    """`text` with lines put in before those of the given numbers (from 1), and at its end."""
-    lines = text.splitlines()
+    """`text` with lines put in before those of the given numbers (from 1), and at its end; no other one is touched."""
+    end = "\r\n" if "\r\n" in text else "\n"
+    lines = (text if text.endswith("\n") or not text else text + end).split("\n")[:-1]
     for number in sorted(before, reverse=True):
-        lines[number - 1 : number - 1] = before[number]
+        lines[number - 1 : number - 1] = [line + end[:-1] for line in before[number]]
     if last:
-        lines += ["", _HEAD, *last] if lines else [_FIRST, "", _HEAD, *last]
+        added = ["", _HEAD, *last] if lines else [_FIRST, "", _HEAD, *last]
+        lines += [line + end[:-1] for line in added]
     return "\n".join(lines) + "\n"
 
 

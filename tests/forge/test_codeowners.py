@@ -113,3 +113,11 @@ def test_patterns_agree_with_gits_own_matcher(ignorer: Path, pattern: str, paths
     ignored = set(filter(None, done.stdout.decode().split("\0")))
     rules = parse_codeowners(f"{pattern} @x\n")
     assert {path for path in paths if rules.owners(path)} == ignored
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x0b", "\x0c", "\x1c", "\x85", "\r"])
+def test_a_comment_ends_with_a_line_feed_and_with_nothing_else(separator: str) -> None:
+    """Python knows more line ends than GitHub does; a rule in a comment would be seen here alone."""
+    rules = parse_codeowners(f"/ckb/ @alice\r\n# a note{separator}/ckb/ @mallory\n")
+    assert rules.owners("ckb/x") == ("@alice",)
+    assert rules.errors == ()

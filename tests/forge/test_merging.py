@@ -110,3 +110,28 @@ def test_an_engine_alone_needs_no_code_owner(source_repo: Path, tmp_path: Path) 
     forge.publish(request(forge))
     forge.approve(1, BOB)
     forge.merge(1, BOB)
+
+
+def test_a_history_that_crossed_the_bases_is_not_merged(forge: LocalForge) -> None:
+    """A merge takes back what one common ancestor brought; the difference from the other one is nil."""
+    main, start = "refs/heads/main", forge.base_sha()
+    tightened = commit_on(forge, "main", {"ckb/x.py": b"1e-6\n"})
+    other = forge.repo.write_commit(
+        forge.repo.write_tree(start, {"README.md": forge.repo.write_blob(b"y")}), [start], "x\n", ALICE
+    )
+    tree = forge.repo.write_tree(tightened, {"README.md": forge.repo.write_blob(b"y")})
+    merged = forge.repo.write_commit(tree, [other, tightened], "Merge\n", ALICE)
+    assert forge.repo.move_refs([RefUpdate(main, merged, tightened)], "merge")
+    forge.publish(request(forge))
+    tip = forge.repo.commit_at(BRANCH)
+    recorded = forge.store.get(1)
+    assert tip
+    assert recorded
+    engine = {path: entry.sha for path, entry in forge.repo.tree(tip, FOLDER).items()}
+    tree = forge.repo.write_tree(other, engine)
+    head = forge.repo.write_commit(tree, [other, tightened], "x\n", ALICE)
+    pull = recorded.pull.model_copy(update={"head": head})
+    moves = [RefUpdate(BRANCH, head, tip), forge.store.change(pull, recorded.sha, "edited", ALICE)]
+    assert forge.repo.move_refs(moves, "edit")
+    forge.approve(1, ALICE)
+    assert "its history crossed that of main" in refusal(forge)

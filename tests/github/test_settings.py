@@ -223,6 +223,25 @@ def test_a_key_that_every_workflow_can_read_is_told() -> None:
     assert points(answers)["METAINFER_APP_KEY lies in the environment alone"].state == "missing"
 
 
+def test_the_models_key_for_every_workflow_to_spend_is_a_lack() -> None:
+    answers = well_set() | {f"{ROOT}/actions/secrets": (200, {"secrets": [{"name": "METAINFER_API_KEY"}]})}
+    point = points(answers)["METAINFER_API_KEY is no secret of the repository"]
+    assert point.state == "missing"
+    assert "Environments → metainfer-model" in point.step
+
+
+@pytest.mark.parametrize(("policy", "state"), [(None, "missing"), ({"protected_branches": True}, "ok")])
+def test_where_there_is_an_environment_for_the_models_key_it_is_for_protected_branches(
+    policy: dict[str, bool] | None, state: str
+) -> None:
+    what, path = (
+        "the environment metainfer-model is for protected branches only",
+        f"{ROOT}/environments/metainfer-model",
+    )
+    assert what not in points(well_set() | {path: NOT_FOUND})
+    assert points(well_set() | {path: (200, {"deployment_branch_policy": policy})})[what].state == state
+
+
 def test_an_offline_runner_is_not_one() -> None:
     answers = well_set() | {
         f"{ROOT}/actions/runners": (200, {"runners": [{**copy.deepcopy(GPU), "status": "offline"}]})
@@ -279,5 +298,5 @@ def test_what_cannot_be_read_is_an_exit_code_of_its_own(tmp_path: Path) -> None:
     done = doctor(well_set() | {f"{ROOT}/actions/secrets": FORBIDDEN}, tmp_path)
     assert done.returncode == ExitCode.ENVIRONMENT, done.stderr
     assert "unread  METAINFER_APP_KEY lies in the environment alone: cannot be read with this token" in done.stdout
-    assert done.stdout.endswith("0 missing, 2 could not be read, 0 advised\n")
+    assert done.stdout.endswith("0 missing, 3 could not be read, 0 advised\n")
     assert done.stderr == ""

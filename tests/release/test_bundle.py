@@ -13,7 +13,7 @@ import pytest
 
 from metainfer.errors import InputError, RefusedError
 from metainfer.forge.local import LocalForge
-from metainfer.release.bundle import DIGESTS, build_bundle, read_bundle
+from metainfer.release.bundle import DIGESTS, build_bundle, read_bundle, require_bundle_of
 from metainfer.release.tag import plan_release, release, release_notes
 from metainfer.release.versions import Version
 from tests.forge.conftest import forge, source_repo, template
@@ -183,3 +183,14 @@ def test_a_wheel_holds_the_package_alone(forge: LocalForge, tmp_path: Path) -> N
     wheel = next(made.folder / name for name in made.files if name.endswith(".whl"))
     top = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert top == {"tiny_cpu", "metainfer_engine_tiny_cpu-0.1.0.dist-info"}
+
+
+def test_a_bundle_of_another_version_or_engine_is_not_offered(forge: LocalForge, tmp_path: Path) -> None:
+    commit = put(forge)
+    built = build_bundle(forge, ENGINE, commit, Version(0, 1, 0), tmp_path / "dist")
+    require_bundle_of(forge, ENGINE, commit, Version(0, 1, 0), built)
+    with pytest.raises(RefusedError, match=r"is not of tiny-cpu 0\.2\.0 .*metainfer bundle tiny-cpu --version 0\.2\.0"):
+        require_bundle_of(forge, ENGINE, commit, Version(0, 2, 0), built)
+    later = put(forge, code="print('other')\n")
+    with pytest.raises(RefusedError, match=r"manifest\.json"):
+        require_bundle_of(forge, ENGINE, later, Version(0, 1, 0), built)

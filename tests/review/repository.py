@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -56,6 +56,19 @@ class Heads:
 
     def head(self, files: Mapping[str, bytes | None], modes: Mapping[str, tuple[str, str]] | None = None) -> str:
         return self.commit(self.base, files, modes)
+
+    def merge(self, parents: Sequence[str], files: Mapping[str, bytes | None]) -> str:
+        """A commit of several parents: the first one's files with `files` set, whatever the others say."""
+        blobs = {path: None if data is None else self.repo.write_blob(data) for path, data in files.items()}
+        return self.repo.write_commit(self.repo.write_tree(parents[0], blobs), parents, "x\n", ALICE)
+
+    def merged(self, head: str) -> dict[str, bytes]:
+        """The files that `git merge` makes of the base and a head that do not conflict."""
+        command = ["git", "-C", str(self.repo.git_dir), "merge-tree", "--write-tree", self.base, head]
+        tree = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+        paths = list(self.repo.tree(tree))
+        contents = self.repo.blobs([f"{tree}:{path}" for path in paths])
+        return {path: data for path, data in zip(paths, contents, strict=True) if data is not None}
 
     def _entries(self, commit: str) -> dict[str, tuple[str, str]]:
         return {path: (entry.mode, entry.sha) for path, entry in self.repo.tree(commit).items()}

@@ -201,6 +201,17 @@ def test_a_schedule_judges_all_that_is_open(place: Place) -> None:
     assert [place.status(place.head(number)) is not None for number in numbers] == [True, True]
 
 
+def test_one_that_github_refuses_does_not_keep_the_others_from_being_judged(place: Place) -> None:
+    first, second = (place.pull(LOOSER, "bob", branch) for branch in ("one", "two"))
+    said = {"message": "Unable to create comment because issue is locked."}
+    place.stub.faults.plan(Fault("locked", False, 403, body=said), "POST", f"/issues/{first}/comments")
+    done = place.run("ckb-review", **event(place, "schedule", {"schedule": "*/20 * * * *"}))
+    assert place.status(place.head(second)) == ("pending", "waits for @alice: ckb/family/a/check.py")
+    assert done.returncode == 3
+    assert f"#{first}: " in done.stdout
+    assert "issue is locked" in done.stderr
+
+
 def test_a_merge_queues_commit_gets_the_verdict_of_its_pull_request(place: Place) -> None:
     number = place.pull(LOOSER, "bob")
     queued = place.push("queued", LOOSER, "bob")

@@ -103,3 +103,46 @@ def test_heads_with_nothing_in_common_are_a_problem(heads: Heads) -> None:
     orphan = heads.commit(None, {"ckb/x": b"y"})
     change = read_knowledge_change(heads.repo, heads.base, orphan)
     assert change.problems
+
+
+# What a merge would bring, though the head looks as the commit did where it left its base.
+
+TIGHT = {CHECK_PATH: CHECK.replace("1e-5", "1e-6").encode()}
+LOOSE = {CHECK_PATH: CHECK.encode()}
+
+
+def test_a_crossed_history_does_not_hide_that_a_merge_takes_knowledge_back(heads: Heads) -> None:
+    """Two best common ancestors: seen from one of them alone, the head changes nothing."""
+    before, tightened = heads.base, heads.head(TIGHT)
+    other = heads.commit(before, {"README.md": b"y"})
+    heads.base = heads.merge([other, tightened], TIGHT)
+    for parents in ([other, tightened], [tightened, other]):
+        head = heads.merge(parents, LOOSE)
+        assert heads.merged(head)[CHECK_PATH] == CHECK.encode(), "the merge takes it back"
+        assert read_knowledge_change(heads.repo, heads.base, head).paths == (CHECK_PATH,)
+
+
+def test_a_file_that_the_base_moved_into_ckb_is_knowledge(heads: Heads) -> None:
+    """A merge follows the move, and carries a change of the old place there."""
+    text = b"".join(b"LIMIT_%d = %d\n" % (n, n) for n in range(40))
+    start = heads.base = heads.head({"rules/limits.py": text})
+    heads.base = heads.head({"rules/limits.py": None, "ckb/family/a/limits.py": text})
+    head = heads.commit(start, {"rules/limits.py": text.replace(b"= 7\n", b"= 700\n")})
+    assert b"= 700" in heads.merged(head)["ckb/family/a/limits.py"]
+    assert "ckb/family/a/limits.py" in read_knowledge_change(heads.repo, heads.base, head).paths
+
+
+def test_a_commit_on_the_way_that_takes_knowledge_back_is_a_change(heads: Heads) -> None:
+    """Merged by rebase, each commit is applied: one that the base has already does nothing, its undoing does."""
+    head = heads.commit(heads.commit(heads.base, TIGHT), LOOSE)
+    heads.base = heads.commit(heads.base, {**TIGHT, "README.md": b"y"})
+    assert read_knowledge_change(heads.repo, heads.base, head).paths == (CHECK_PATH,)
+
+
+def test_a_head_that_took_the_base_in_does_not_answer_for_what_came_with_it(heads: Heads) -> None:
+    mine = heads.head({"README.md": b"y"})
+    heads.base = heads.head(TIGHT)
+    merged = heads.merge([mine, heads.base], {"README.md": b"y", **TIGHT})
+    assert read_knowledge_change(heads.repo, heads.base, merged).paths == ()
+    heads.base = heads.commit(heads.base, {"other": b"1"})
+    assert read_knowledge_change(heads.repo, heads.base, heads.commit(merged, {"x": b"2"})).paths == ()

@@ -187,3 +187,23 @@ def test_a_submodule_is_owned_as_the_one_entry_that_it_is(tmp_path: Path) -> Non
 def test_an_owner_cannot_smuggle_in_a_line(owner: str) -> None:
     with pytest.raises(InputError):
         check_owner(owner)
+
+
+@pytest.mark.parametrize("text", ["* @org/all\r\n/ckb/x @org/few\r\n", "# \x0c a\u2028b\r\n/docs/ @org/all", "\r\n"])
+def test_codeowners_keeps_windows_line_ends_and_every_byte_of_its_lines(text: str, tmp_path: Path) -> None:
+    write(tmp_path, CODEOWNERS, text)
+    file = plan_owners(tmp_path, OWNERS).file
+    assert file is not None
+    lines = file.content.decode().split("\n")
+    assert all(line.endswith("\r") for line in lines[:-1])
+    left = iter(lines)
+    assert all(line in left for line in text.removesuffix("\n").split("\n") if line.endswith("\r"))
+    (tmp_path / CODEOWNERS).write_bytes(file.content)
+    assert plan_owners(tmp_path, OWNERS).file is None
+
+
+def test_a_configuration_with_a_date_that_there_is_not_is_left_to_a_person(tmp_path: Path) -> None:
+    write(tmp_path, PRE_COMMIT, "repos: []\nsince: 2026-13-45\n")
+    wanted, notes = plan_pre_commit(tmp_path)
+    assert wanted is None
+    assert "is not YAML" in notes[0]

@@ -294,6 +294,11 @@ def test_newer_inputs_cancel_generation_and_never_a_publication_or_release() -> 
         assert re.search(r"\$\{\{ (inputs|matrix)\.engine \}\}", FILES[name]["jobs"][job]["concurrency"]["group"]), key
 
 
+def test_no_command_waits_in_a_group_from_which_a_later_comment_would_push_it() -> None:
+    """GitHub keeps one waiting run for each group, and every comment starts one, whoever wrote it."""
+    assert FILES["comment.yml"]["concurrency"]["group"] == "comment-${{ github.event.comment.id }}"
+
+
 def test_all_but_our_own_tests_can_be_called_from_another_repository() -> None:
     for name, workflow in FILES.items():
         assert ("workflow_call" in workflow["on"]) is (name != "ci.yml"), name

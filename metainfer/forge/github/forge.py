@@ -138,6 +138,8 @@ class GitHubForge:
     def preview(self, engine: str, input_hash: str, base: str = DEFAULT_BASE) -> PublishOutcome:
         check_engine_name(engine)
         self._refresh(base)
+        if taken := self._taken(engine, base):
+            return taken
         seen = self._situation(engine, base)
         return self._decide(seen, input_hash, regenerate=seen.asked).outcome
 
@@ -147,6 +149,8 @@ class GitHubForge:
         publication = Publication(self.connection, self.mirror, request)
         seen_first: list[str | None] = []
         for attempt in range(ATTEMPTS):
+            if taken := self._taken(request.engine, request.base):
+                return taken
             seen = self._situation(request.engine, request.base)
             seen_first.append(seen.tip)
             # A person may have pushed between two attempts: what they asked to be replaced is what was there first.
@@ -170,17 +174,34 @@ class GitHubForge:
         """
         check_engine_name(engine)
         self._refresh(base)
+        if taken := self._taken(engine, base):
+            return taken
         seen = self._situation(engine, base)
         decision = self._decide(seen, input_hash, regenerate=seen.asked)
         if decision.outcome.status is Status.BLOCKED:
             say_blocked(self.conversation, self.mirror.repo, decision, seen, self._base(base))
         return decision.outcome
 
+    def _taken(self, engine: str, base: str) -> PublishOutcome | None:
+        """Why nothing can be proposed to another base than main: the engine has one branch, and it is in use.
+
+        A push for this base would put its commits, spec and all, under the pull request that is there. Main itself asks
+        nobody: what is stacked on a branch that is gone or forgotten must not keep its engines back.
+        """
+        other = self.pulls.elsewhere(engine, base) if base != DEFAULT_BASE else None
+        if other is None:
+            return None
+        reason = (
+            f"{branch_of(engine)} is proposed to {other.base.ref} in pull request #{other.number}; merge or close that "
+            f"before an engine for {base}"
+        )
+        return PublishOutcome(Status.BLOCKED, reason, int(other.number))
+
     def _situation(self, engine: str, base: str) -> Situation:
         """What there is of an engine: pull requests from the API, where its branch and its base are from Git."""
         repo, base_tip = self.mirror.repo, self._base(base)
         tip = repo.commit_at(f"refs/heads/{branch_of(engine)}")
-        ours = tip is None or bot_made(repo, base_tip, tip)
+        ours = tip is None or bot_made(repo, base_tip, tip) or self._is_stacked(engine, base, tip)
         pulls = []
         for pull in self.pulls.of_engine(engine, base):
             record = self.pulls.as_record(pull, tip if pull.state == "open" else None)
@@ -200,6 +221,11 @@ class GitHubForge:
             base_input_hash=input_hash_of(repo.blobs([f"{base_tip}:{engine_folder(engine)}{MANIFEST}"])[0]),
             head_fits_base=current is None or tip is None or merging.fits(repo, engine, base_tip, tip),
         )
+
+    def _is_stacked(self, engine: str, base: str, tip: str) -> bool:
+        """Whether all that is not the bot's on a branch belongs to the branch that its pull request is for."""
+        other = self.pulls.elsewhere(engine, base)
+        return other is not None and self.mirror.has(other.base.sha) and bot_made(self.mirror.repo, other.base.sha, tip)
 
     def _may_ask(self, number: int) -> bool:
         """Whether somebody who may write put the label on: who may only triage can too, over people's commits."""

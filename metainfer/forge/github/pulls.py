@@ -46,6 +46,16 @@ class Pulls:
         )
         return sorted((pull for pull in found if self._is_at(pull, branch, base)), key=lambda pull: pull.number)
 
+    def elsewhere(self, engine: str, base: str) -> Pull | None:
+        """An open pull request from the engine's branch to another base than `base`."""
+        branch = branch_of(engine)
+        found = self.connection.read(
+            f"looking for pull requests of {branch}",
+            lambda: list(self.connection.repo.get_pulls("open", head=f"{self.connection.address.owner}:{branch}")),
+        )
+        ours = (pull for pull in found if self._is_ours(pull) and pull.head.ref == branch and pull.base.ref != base)
+        return min(ours, key=lambda pull: pull.number, default=None)
+
     def of_bot(self, state: str) -> list[Pull]:
         """All from branches of the bot in this repository. `state` is open, closed or all."""
         found = self.connection.read(

@@ -51,6 +51,11 @@ class Releases:
         shown = self._find(tag)
         return str((shown or release).html_url)
 
+    def is_shown(self, tag: str) -> bool:
+        """Whether the release of a tag is in the open."""
+        found = self._find(tag)
+        return found is not None and not found.draft
+
     # Helpers
 
     def _draft(self, tag: str, title: str, notes: str) -> GitRelease:

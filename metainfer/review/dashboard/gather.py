@@ -61,7 +61,7 @@ def _specs(forge: GitHubForge, tip: str) -> dict[str, Mapping[str, Any]]:
         if path.count("/") == 1 and path.endswith((".yaml", ".yml")):
             try:
                 spec = yaml.safe_load(data)
-            except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+            except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: no UTF-8, or a date like 2026-13-45
                 spec = None
             found[PurePosixPath(path).stem] = spec if isinstance(spec, Mapping) else {}
     return found

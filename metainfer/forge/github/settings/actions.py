@@ -10,7 +10,9 @@ from metainfer.forge.github.connect import Connection
 from metainfer.forge.github.settings.points import Point, ask, judged, unread
 
 PUBLISH_ENVIRONMENT = "metainfer-publish"
+MODEL_ENVIRONMENT = "metainfer-model"
 APP_KEY = "METAINFER_APP_KEY"
+API_KEY = "METAINFER_API_KEY"
 APP_ID = "METAINFER_APP_ID"
 _ADMINISTRATION = "the repository permission “Administration: read”"
 _GENERAL = "Settings → Actions → General"
@@ -115,8 +117,10 @@ def _is_hosted(labels: Sequence[str]) -> bool:
 
 
 def examine_secrets(connection: Connection) -> Iterator[Point]:
-    """Whether what may write lies where only the publishing job gets at it."""
+    """Whether what may write, and what costs money, lies where only the job that needs it gets at it."""
     root = f"/repos/{connection.address.slug}"
+    everywhere = ask(connection, f"{root}/actions/secrets?per_page=100").data
+    yield from _model_key(connection, everywhere)
     what = f"the environment {PUBLISH_ENVIRONMENT} is for protected branches only"
     where = f"Settings → Environments → {PUBLISH_ENVIRONMENT}"
     environment = ask(connection, f"{root}/environments/{PUBLISH_ENVIRONMENT}")
@@ -128,15 +132,37 @@ def examine_secrets(connection: Connection) -> Iterator[Point]:
             yield Point("missing", what, "there is no such environment", f"{where}: make it; deployment branches: main")
             return
     else:
+        yield _limited(what, environment.data, where)
+    kept = ask(connection, f"{root}/environments/{PUBLISH_ENVIRONMENT}/secrets?per_page=100")
+    yield from _app_key(kept.data, everywhere, where)
+
+
+def _model_key(connection: Connection, everywhere: object) -> Iterator[Point]:
+    """The model's key, where there may be one: nothing is missing of a repository whose specs ask no model."""
+    what = f"{API_KEY} is no secret of the repository"
+    where = f"Settings → Environments → {MODEL_ENVIRONMENT}"
+    names = _names(everywhere)
+    if names is None:
+        yield unread(what, "the repository permission “Secrets: read”")
+    else:
         yield judged(
             what,
-            environment.data.get("deployment_branch_policy") is not None,
-            detail="any branch may use it, a person's as well",
-            step=f"{where} → Deployment branches and tags: “Protected branches only”",
+            API_KEY not in names,
+            detail="every workflow of the repository can spend with it",
+            step=f"{where}: add it there; then remove it from Settings → Secrets and variables → Actions",
         )
-    kept = ask(connection, f"{root}/environments/{PUBLISH_ENVIRONMENT}/secrets?per_page=100")
-    everywhere = ask(connection, f"{root}/actions/secrets?per_page=100")
-    yield from _app_key(kept.data, everywhere.data, where)
+    environment = ask(connection, f"/repos/{connection.address.slug}/environments/{MODEL_ENVIRONMENT}").data
+    if environment is not None:
+        yield _limited(f"the environment {MODEL_ENVIRONMENT} is for protected branches only", environment, where)
+
+
+def _limited(what: str, environment: Mapping[str, Any], where: str) -> Point:
+    return judged(
+        what,
+        environment.get("deployment_branch_policy") is not None,
+        detail="any branch may use it, a person's as well",
+        step=f"{where} → Deployment branches and tags: “Protected branches only”",
+    )
 
 
 def _app_key(kept: object, everywhere: object, where: str) -> Iterator[Point]:
