@@ -27,6 +27,13 @@ _REAL = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+def _before(text: str, position: int) -> str:
+    """What stands before where reading stopped: libyaml counts bytes of UTF-8, PyYAML's own reader characters."""
+    if _LOADER is yaml.SafeLoader:
+        return text[:position]
+    return text.encode("utf-8", "replace")[:position].decode("utf-8", "replace")
+
+
 class DocumentError(InputError):
     """A YAML file is wrong; `problems` are lines of `file:line:column: what, and what to do`."""
 
@@ -78,8 +85,8 @@ class Document:
             where = f"{path}:{line}:{column}"
             raise DocumentError([f"{where}: {error.problem or error.context or 'not YAML'}"]) from error
         except yaml.reader.ReaderError as error:
-            line = text.count("\n", 0, error.position) + 1
-            column = error.position - (text.rfind("\n", 0, error.position) + 1) + 1
+            read = _before(text, error.position)
+            line, column = read.count("\n") + 1, len(read) - read.rfind("\n")
             raise DocumentError([f"{path}:{line}:{column}: {error.reason}"]) from error
         except (yaml.YAMLError, RecursionError) as error:
             raise DocumentError([f"{path}: not YAML: {error}"]) from error

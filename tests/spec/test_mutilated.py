@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from metainfer.errors import RefusedError
@@ -102,6 +102,8 @@ def test_lines_dropped_doubled_moved_and_indented(data: st.DataObject, tmp_path:
 
 
 @fuzz
+@example(content="\u1000\0".encode())
+@example(content="a: \u00e9\n\U0001f600 b\x01".encode())
 @given(content=st.binary(max_size=200) | st.text(max_size=200).map(lambda t: t.encode("utf-16")))
 def test_any_bytes(content: bytes, tmp_path: Path) -> None:
     outcome(tmp_path / "s.yaml", content)
