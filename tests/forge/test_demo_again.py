@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from metainfer.commands.context import Workspace
-from metainfer.commands.demo import scratch_clone
+from metainfer.commands.demo import drop_goals, scratch_clone
 from metainfer.errors import InputError
 from metainfer.forge.local import LocalForge
 from metainfer.forge.setup import create_local_forge
@@ -85,3 +85,31 @@ def test_a_folder_that_is_no_demos_is_left_alone(source_repo: Path, tmp_path: Pa
     with pytest.raises(InputError, match="not an earlier demo's"):
         scratch_clone(Workspace(source_repo), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize(
+    ("goals", "rest"),
+    [
+        ("goals:\n  decode_mbu: 0.4\n", "precision: {weights: bf16}\n"),
+        ("goals: {decode_mbu: 0.4}\n", "# why\nprecision: {weights: bf16}\n"),
+        ("goals: {decode_mbu: 0.4}", ""),
+        ("goals:\n  decode_mbu: 0.4\n\n", ""),
+        ("goals:\n  decode_mbu: 0.4", ""),
+    ],
+)
+def test_the_demo_sets_no_goals_and_says_the_rest_as_it_was(
+    source_repo: Path, tmp_path: Path, goals: str, rest: str
+) -> None:
+    """A busy machine must not turn the first thing red that anybody runs."""
+    spec = Path("specs/tiny.yaml")
+    (source_repo / spec).parent.mkdir(exist_ok=True)
+    (source_repo / spec).write_text(f"name: tiny\n# Goals\n{goals}{rest}")
+    for arguments in (["add", "--all"], ["commit", "--quiet", "--message", "A goal"]):
+        subprocess.run(["git", "-C", str(source_repo), *arguments], check=True)
+    clone = scratch_clone(Workspace(source_repo), tmp_path / "demo")
+    assert drop_goals(clone, spec)
+    assert (clone / spec).read_text() == f"name: tiny\n# Goals\n{rest}"
+    forge = create_local_forge(clone, tmp_path / "demo" / "forge.git", ALICE.email)
+    assert forge.read_file(forge.base_sha(), str(spec)) == (clone / spec).read_bytes()
+    assert not drop_goals(clone, spec)
+    assert goals in (source_repo / spec).read_text()
