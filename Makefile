@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Linux x86-64; Python >= 3.11, git, a C++ compiler, make):
 #   make demo   sets up, then generates, checks and proposes an engine for a real model
 #   make test   sets up, then runs the tests
-# And, beside lighttpd and a network for packages of others from npm and PyPI, which are kept in ~/.cache/metainfer:
+# And, with lighttpd, and packages of others from npm and PyPI, which are kept in ~/.cache/metainfer:
 #   make test-github   runs the tests against emulators of GitHub, and the workflows themselves
 PYTHON ?= python3
 VENV ?= .venv
@@ -11,7 +11,7 @@ TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-github lint format clean
+.PHONY: help install install-github demo test test-slow test-github lint format clean
 
 help:
 	@grep -E '^#   make' Makefile | sed 's/^#   //'
@@ -35,13 +35,14 @@ test-slow: install
 	$(BIN)/python -m pytest -m slow
 
 # Answers of the stub, which the tests of `make test` see as well, are held against GitHub's description of its API here.
-test-github: $(VENV)/.installed-github
+test-github: install-github
 	$(BIN)/python -m pytest -m github
 	METAINFER_TEST_OPENAPI=1 $(BIN)/python -m pytest tests/github tests/review
 
-$(VENV)/.installed-github: $(VENV)/.installed
+install-github: install
+	@command -v lighttpd >/dev/null || [ -x /usr/sbin/lighttpd ] || { echo 'lighttpd is needed: apt-get install lighttpd' >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --editable '.[dev,github]'
-	@touch $@
+	$(BIN)/python -m tests.github.tools
 
 lint: install
 	$(BIN)/ruff check .

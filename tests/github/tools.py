@@ -80,6 +80,12 @@ def node_environment() -> dict[str, str]:
     return {"PATH": path, "HOME": os.environ.get("HOME", "/"), "NO_COLOR": "1"}
 
 
+def fetch_all() -> None:
+    """Everything that is fetched, so that whoever lacks it hears so before any test."""
+    for what in (node_folder, github_description, lambda: npm_package(EMULATE), lambda: python_env(MYWORLD)):
+        print(what())
+
+
 def _npm(arguments: Sequence[str], folder: Path) -> None:
     node = node_folder()
     environment = {**os.environ, **node_environment()}
@@ -115,3 +121,7 @@ def _run(command: Sequence[str], environment: dict[str, str] | None = None, fold
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+if __name__ == "__main__":
+    fetch_all()
