@@ -13,8 +13,9 @@ from metainfer.ci.bundle import read_bundle
 from metainfer.ci.trust import require_bill
 from metainfer.ci.untrusted import HostileError
 from metainfer.generate.manifest import AgentRecord
+from tests.ci.attacks import publish
 from tests.ci.repositories import Scene
-from tests.ci.test_publish import publish, refs
+from tests.forge.engines import refs
 
 
 def test_a_manifest_says_what_was_booked(scene: Scene) -> None:

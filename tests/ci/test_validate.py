@@ -18,8 +18,8 @@ from metainfer.ci.secrets import SecretInReachError
 from metainfer.ci.untrusted import HostileError
 from metainfer.errors import InputError
 from metainfer.progress import Silent
+from tests.ci.attacks import edit_manifest, publish, put
 from tests.ci.repositories import ENGINE, ROOT, SPEC, Scene, git
-from tests.ci.test_publish import edit_manifest, publish, put
 
 
 class Ran(Silent):
