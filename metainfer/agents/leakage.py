@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 WINDOW = 10
 """Tokens in a row that nobody writes alike by chance."""
@@ -17,9 +18,15 @@ def leaks(prompt: str, secret: str, published: Iterable[str]) -> list[str]:
 
     `published`: what the prompt may hold anyway, such as the contract with its signatures.
     """
-    known = {run for text in published for run in _runs(_words(text))}
-    found = set(_runs(_words(prompt))) - known
-    return [" ".join(run) for run in dict.fromkeys(_runs(code_words(secret))) if run in found]
+    there = _runs_of(prompt)
+    known = [_runs_of(text) for text in published]
+    kept_back = dict.fromkeys(_runs(code_words(secret)))
+    return [" ".join(run) for run in kept_back if run in there and not any(run in runs for runs in known)]
+
+
+@lru_cache(maxsize=64)  # a prompt is held against every exemplar, and an exemplar against every prompt
+def _runs_of(text: str) -> frozenset[tuple[str, ...]]:
+    return frozenset(_runs(_words(text)))
 
 
 def code_words(code: str) -> list[str]:

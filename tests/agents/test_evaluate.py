@@ -58,6 +58,7 @@ def test_what_holds_is_counted(inputs: EngineInputs, tmp_path: Path) -> None:
     assert "2 of 2 contracts held at least once" in render(report)
 
 
+@pytest.mark.slow
 def test_a_limit_ends_it_and_is_told(inputs: EngineInputs, tmp_path: Path) -> None:
     report = run(inputs, tmp_path / "eval" / "one", Limits(calls=3))
     assert sum(score.samples for score in report.scores) == 3
@@ -75,6 +76,7 @@ def test_pass_at_k_is_the_chance_that_one_of_k_holds(samples: int, passed: int, 
     assert score.pass_at(samples + 1) is None
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_goes_away_leaves_what_was_measured(inputs: EngineInputs, tmp_path: Path) -> None:
     with scripted(answers(second_sample_is_wrong), answers(second_sample_is_wrong), fails(401)) as endpoint:
         plan = EvalPlan(SETTINGS, 3, Limits(), tmp_path / "eval" / "one")

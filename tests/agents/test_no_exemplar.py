@@ -165,6 +165,7 @@ def _units(inputs: EngineInputs, contracts: Collection[str]) -> list[str]:
     return [unit for unit, owner in inputs.routing.by_unit.items() if owner.id in contracts]
 
 
+@pytest.mark.slow
 def test_what_a_model_writes_fills_the_gap_and_stands_in_the_scaffold(whole: EngineInputs, tmp_path: Path) -> None:
     inputs = without(whole, LACKING)
     made, _ = write(inputs, tmp_path, answers(both))

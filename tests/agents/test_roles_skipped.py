@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from metainfer.ckb.mutants import default_deployments
 from metainfer.generate.scratch import scratch_inputs
 from metainfer.pipeline.agents import AgentAccess, agent_settings, write_units
@@ -27,6 +29,7 @@ def implementer(body: Body) -> str:
     return fenced(RMSNORM if len(body["messages"]) > 2 else RMSNORM_WITHOUT_EPS)
 
 
+@pytest.mark.slow
 def test_roles_that_answer_nonsense_are_skipped_and_the_units_are_written(tmp_path: Path) -> None:
     deployment = default_deployments()[0]
     inputs = scratch_inputs(CKB, deployment.facts, deployment.model)

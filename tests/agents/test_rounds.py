@@ -107,6 +107,7 @@ def test_rounds_come_to_what_one_process_comes_to(desk: Desk, settings: dict[str
         assert "budget of the run is used up" in in_rounds.outcomes[0].stopped
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_fails_the_advisers_alone_is_worked_with_all_the_same(desk: Desk) -> None:
     """What it would not say is noted, so that it is neither asked nor paid for again in each round."""
     at = replace(with_settings(desk, contracts=[NORM, ROPE], roles=["planner"]), answers_probes=False)
@@ -138,6 +139,7 @@ def test_the_same_replies_give_the_same_questions_in_the_plans_order(desk: Desk)
     assert (at.folder / "requests.jsonl").read_bytes() == written
 
 
+@pytest.mark.slow
 def test_the_last_round_falls_back_as_the_spec_says(desk: Desk) -> None:
     written, asked = desk.in_rounds(answers(repaired), most=1)
     assert (asked, written.record.fell_back) == (1, (NORM,))
@@ -147,6 +149,7 @@ def test_the_last_round_falls_back_as_the_spec_says(desk: Desk) -> None:
         strict.advance("strict", final=True)
 
 
+@pytest.mark.slow
 def test_what_a_round_judged_the_next_one_does_not(desk: Desk) -> None:
     with scripted(NO, answers(lambda _: fenced(RMSNORM))) as endpoint:
         at = with_settings(desk)

@@ -73,6 +73,7 @@ def test_good_units_take_the_exemplars_places_and_a_wrong_one_is_repaired(inputs
     assert written.record.tokens > 0
 
 
+@pytest.mark.slow
 def test_what_the_repair_hears_is_the_finding_and_no_check(inputs: EngineInputs, tmp_path: Path) -> None:
     heard: list[str] = []
 
@@ -86,6 +87,7 @@ def test_what_the_repair_hears_is_the_finding_and_no_check(inputs: EngineInputs,
     assert "F.rms_norm" not in heard[1]
 
 
+@pytest.mark.slow
 def test_a_second_run_pays_nothing(inputs: EngineInputs, tmp_path: Path) -> None:
     first = write(inputs, tmp_path, answers(by_unit))
     again = write(inputs, tmp_path, fails(500))
@@ -129,6 +131,7 @@ def test_what_does_not_hold_falls_back_and_says_why(
     assert re.search(finding, " ".join(outcome.attempts[0].findings))
 
 
+@pytest.mark.slow
 def test_fresh_attempts_follow_when_repair_does_not_help(inputs: EngineInputs, tmp_path: Path) -> None:
     def answer(body: dict[str, Any]) -> str:
         return fenced(RMSNORM if body["temperature"] else RMSNORM_WITHOUT_EPS)

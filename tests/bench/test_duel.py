@@ -121,7 +121,7 @@ def server(name: str, first_s: float, token_s: float) -> EngineSubject:
         pytest.param("latency", 0.0, 0.002, True, id="quicker"),
         pytest.param("throughput", 0.0, 0.002, True, id="quicker under load", marks=pytest.mark.slow),
         pytest.param("latency", 0.0, 0.05, False, id="slower", marks=pytest.mark.slow),
-        pytest.param("latency", 0.8, 0.0, False, id="late and all at once"),
+        pytest.param("latency", 0.8, 0.0, False, id="late and all at once", marks=pytest.mark.slow),
     ],
 )
 def test_servers_that_take_turns(tmp_path: Path, metric: Metric, first_s: float, token_s: float, wins: bool) -> None:

@@ -171,6 +171,7 @@ def test_the_evidence_is_in_the_tree_that_was_proposed(scratch: Path, first: Run
     )
 
 
+@pytest.mark.slow
 def test_knowledge_travels_in_its_own_commit_and_serves_the_next_engine(scratch: Path, tmp_path: Path) -> None:
     from metainfer.forge.setup import open_forge
 
