@@ -274,11 +274,10 @@ def test_a_unit_from_elsewhere_takes_the_same_path(work: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (RMSNORM_WITHOUT_EPS, "check_matches_float64"),
-        ("def RMSNorm(): pass", "must be a class"),
-        (RMSNORM + "\nimport os\n\n\nos.system('true')\n", "os.system"),
+        pytest.param(RMSNORM_WITHOUT_EPS, "check_matches_float64", id="subtly wrong", marks=pytest.mark.slow),
+        pytest.param("def RMSNorm(): pass", "must be a class", id="another interface"),
+        pytest.param(RMSNORM + "\nimport os\n\n\nos.system('true')\n", "os.system", id="forbidden"),
     ],
-    ids=["subtly wrong", "another interface", "forbidden"],
 )
 def test_a_unit_from_elsewhere_that_does_not_hold_is_told_why(
     work: Path, tmp_path: Path, text: str, words: str

@@ -48,6 +48,7 @@ def test_of_two_files_that_define_the_same_name_the_later_falls_back(inputs: Eng
     assert candidate.engine.manifest.agent == candidate.agent
 
 
+@pytest.mark.slow
 def test_the_one_that_leaned_on_a_neighbours_import_is_found(inputs: EngineInputs, tmp_path: Path) -> None:
     leaning = RMSNORM.replace("torch.mean(x * x, dim=-1, keepdim=True)", "F.normalize(x * x, dim=-1)")
     units = (written("family/swiglu-mlp", SWIGLU), written("family/rope", ROPE), written("family/rmsnorm", leaning))

@@ -55,6 +55,7 @@ def by_unit(body: dict[str, Any]) -> str:
     return fenced(RMSNORM if len(body["messages"]) > 2 else RMSNORM_WITHOUT_EPS)
 
 
+@pytest.mark.slow
 def test_good_units_take_the_exemplars_places_and_a_wrong_one_is_repaired(inputs: EngineInputs, tmp_path: Path) -> None:
     only = ["family/rmsnorm", "family/rope", "family/swiglu-mlp"]
     settings = SETTINGS.model_copy(update={"contracts": only})
