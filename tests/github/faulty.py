@@ -218,6 +218,15 @@ class Trial:
             assert any(re.search(pattern, one) for one in shown), f"{pattern} is not among {shown}"
         return calls
 
+    def strike_all(self, at_reads: Sequence[Fault], at_writes: Sequence[Fault]) -> list[str]:
+        """What goes wrong when each call in its turn meets each of the faults for its kind."""
+        struck = (
+            self.strike(fault, nth)
+            for nth, call in enumerate(self.calls, 1)
+            for fault in (at_reads if call.reads else at_writes)
+        )
+        return [problem for problems in struck for problem in problems]
+
     def strike(self, fault: Fault, nth: int) -> list[str]:
         """What goes wrong when `fault` happens to the call number `nth`, from 1."""
         return [f"{fault} at {nth}, {self.calls[nth - 1]}: {problem}" for problem in self._strike(fault, nth)]

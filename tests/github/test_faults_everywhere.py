@@ -21,10 +21,7 @@ def test_whatever_happens_to_whichever_call_the_next_run_goes_on(
     operation: Operation, stub: Stub, slug: str, tmp_path: Path
 ) -> None:
     trial = Trial(operation, Ground(stub, slug, tmp_path, FILES))
-    problems = []
-    for nth, call in enumerate(trial.calls, 1):
-        for fault in ANY_AT_READS if call.reads else QUICK_FAULTS:
-            problems += trial.strike(fault, nth)
+    problems = trial.strike_all(ANY_AT_READS, QUICK_FAULTS)
     assert not problems, "\n".join(problems)
 
 
@@ -35,5 +32,5 @@ def test_a_server_that_falls_silent_is_given_up_and_the_next_run_goes_on(
     monkeypatch.setattr(connect, "TIMEOUT_S", 1)
     monkeypatch.setattr(mirror, "_STALLED_S", 1)
     trial = Trial(operation, Ground(stub, slug, tmp_path, FILES))
-    found = [trial.strike(fault, nth) for nth in range(1, len(trial.calls) + 1) for fault in SILENCE]
-    assert not any(found), "\n".join(problem for problems in found for problem in problems)
+    problems = trial.strike_all(SILENCE, SILENCE)
+    assert not problems, "\n".join(problems)

@@ -151,18 +151,24 @@ def test_fault_32_no_label_that_was_left_behind_stops_anything(ground: Ground) -
 # 33: races
 
 
+def race(ground: Ground, theirs: str, nth: int) -> tuple[Status, Status]:
+    """What a run for `theirs` comes to that takes place before our call number `nth`, and ours."""
+    others: list[PublishOutcome] = []
+    ground.stub.faults.before("*", "", lambda: others.append(run(ground, theirs)), nth)
+    outcome = run(ground, AA)
+    [other] = others
+    assert (outcome.number, other.number) == (1, 1)
+    proposes(ground, AA)
+    return other.status, outcome.status
+
+
 @pytest.mark.parametrize("theirs", [AA, BB], ids=["same inputs", "other inputs"])
 @pytest.mark.parametrize("nth", range(1, 9))
 def test_fault_33_a_run_that_overtakes_another_at_any_call_leaves_one_pull_request(
     ground: Ground, nth: int, theirs: str
 ) -> None:
-    others: list[PublishOutcome] = []
-    ground.stub.faults.before("*", "", lambda: others.append(run(ground, theirs)), nth)
-    outcome = run(ground, AA)
-    assert [other.status for other in others] == [Status.CREATED]
-    assert (outcome.number, others[0].number) == (1, 1)
-    assert outcome.status is (Status.UNCHANGED if theirs == AA else Status.UPDATED)
-    proposes(ground, AA)
+    other, ours = race(ground, theirs, nth)
+    assert (other, ours) == (Status.CREATED, Status.UNCHANGED if theirs == AA else Status.UPDATED)
 
 
 @pytest.mark.parametrize("theirs", [AA, BB], ids=["same inputs", "other inputs"])
@@ -170,13 +176,9 @@ def test_fault_33_a_run_that_overtakes_another_at_any_call_leaves_one_pull_reque
 def test_fault_33_a_run_that_comes_when_the_pull_request_is_there_leaves_one(
     ground: Ground, nth: int, theirs: str
 ) -> None:
-    others: list[PublishOutcome] = []
-    ground.stub.faults.before("*", "", lambda: others.append(run(ground, theirs)), nth)
-    outcome = run(ground, AA)
-    assert [other.status for other in others] == [Status.UNCHANGED if theirs == AA else Status.UPDATED]
-    assert (outcome.number, others[0].number) == (1, 1)
-    assert outcome.status is (Status.CREATED if theirs == AA else Status.UPDATED)
-    proposes(ground, AA)
+    other, ours = race(ground, theirs, nth)
+    same = theirs == AA
+    assert (other, ours) == ((Status.UNCHANGED, Status.CREATED) if same else (Status.UPDATED, Status.UPDATED))
 
 
 def test_fault_33_a_run_is_not_longer_than_the_calls_that_the_race_is_tried_at(ground: Ground) -> None:
