@@ -121,10 +121,11 @@ def agent_access(base_url: str, price: str | None, concurrency: int = 2) -> Agen
 
 
 def exit_code(result: RunResult) -> ExitCode:
-    """Green and unchanged are fine; red is red; a person in the way is a conflict."""
+    """Green and unchanged are fine; red is red; a person in the way is a conflict, and so is knowledge left behind."""
     if result.status == "red":
         return ExitCode.RED
-    if result.outcome and result.outcome.status in ("blocked", "closed") and result.status == "unchanged":
+    stopped = result.outcome is not None and result.outcome.status in ("blocked", "closed")
+    if result.status == "unchanged" and (stopped or result.knowledge.files):
         return ExitCode.CONFLICT
     return ExitCode.OK
 

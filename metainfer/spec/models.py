@@ -224,7 +224,7 @@ class Generation(_Model):
     def _asking_needs_a_model(self) -> Generation:
         if self.asks_a_model and self.model is None:
             asking = "backend agents" if self.backend == "agents" else "optimise"
-            raise ValueError(f"{asking} needs a model; name it as its endpoint does")
+            raise ValueError(f"{asking} needs a model: `model` beside it, or --model, named as its endpoint does")
         if self.optimise and self.backend == "specializer" and self.reference != "exemplars":
             raise ValueError(
                 "optimise shows a model the units that it is to make faster, all of them exemplars here, "

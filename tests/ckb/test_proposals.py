@@ -18,6 +18,7 @@ from metainfer.ckb.proposals import ProposalError, StaleProposalError, apply, de
 from metainfer.ckb.store import KnowledgeBase, KnowledgeError
 from metainfer.spec.document import Document
 
+ROOT = Path(__file__).parents[2]
 EVIDENCE = {"summary": "Seen on a long prompt", "source": "run 7 of qwen3-cpu", "figures": {"errors": 3}}
 REVISION = {"contract": "general/counter", "version": 3, "evidence": [EVIDENCE]}
 MODE = {
@@ -290,3 +291,13 @@ def test_each_fault_of_a_file_is_one_line_that_names_its_place(tmp_path: Path) -
     assert [line.split(": ")[:2] for line in lines] == [
         [str(path), f"deltas.0.revised-file.{field}"] for field in ("evidence", "path", "text")
     ]
+
+
+def test_the_example_in_the_documentation_fits(tmp_path: Path) -> None:
+    documented = (ROOT / "docs/knowledge.md").read_text().partition("```json\n")[2].partition("```")[0]
+    example = json.loads(documented)
+    [delta] = example["deltas"]
+    delta["version"] = KnowledgeBase.load(ROOT / "ckb").contracts[delta["contract"]].version
+    file = tmp_path / "delta.json"
+    file.write_text(json.dumps(example))
+    assert list(edits(ROOT / "ckb", read_proposal(file))) == ["general/paged-kv-cache/contract.yaml"]

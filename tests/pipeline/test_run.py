@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from metainfer.ckb.proposals import StaleProposalError
+from metainfer.commands.run import exit_code
+from metainfer.errors import ExitCode
 from metainfer.forge.protocol import Identity, MergeRefusedError, Status
 from metainfer.forge.setup import create_local_forge
 from metainfer.generate.manifest import read_manifest
@@ -123,6 +125,14 @@ def test_a_second_run_finds_nothing_to_do(scratch: Path, first: RunResult) -> No
     assert again.outcome is not None
     assert first.outcome is not None
     assert again.outcome.number == first.outcome.number
+    assert exit_code(again) is ExitCode.OK
+
+
+def test_knowledge_that_was_left_behind_is_no_success(scratch: Path, first: RunResult, tmp_path: Path) -> None:
+    result = run_here(scratch, "tiny-qwen3", proposals=[a_failure_mode(tmp_path)])
+    assert result.status == "unchanged"
+    assert "the knowledge was not proposed" in result.reason
+    assert exit_code(result) is ExitCode.CONFLICT
 
 
 def test_the_proposed_engine_merges_after_a_review_and_is_tagged(scratch: Path, first: RunResult) -> None:
