@@ -216,6 +216,6 @@ FOLLOWED = Operation(
     _update,
     _is_followed,
     frozenset({Status.CREATED, Status.UPDATED, Status.UNCHANGED}),
-    ["GET .*/issues/1$", "POST .*/git-receive-pack", "POST .*/pulls$"],
+    ["GET .*/issues/1/events$", "POST .*/git-receive-pack", "POST .*/pulls$"],
 )
 PUBLISHING = (CREATED, UPDATED, RETIRED, BLOCKED, REGENERATED, FOLLOWED)
