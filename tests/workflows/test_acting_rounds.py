@@ -4,6 +4,7 @@ runs nothing. The model is a script on the loopback, the forge a local one; ever
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,10 @@ def test_an_endpoint_that_fails_ends_the_run_and_another_attempt_pays_nothing_tw
     assert outcome.code == 1
     assert len(endpoint.requests) == 1, "what was answered is not asked again"
     assert kept in place.texts()
+    shutil.rmtree(place.artifacts / "replies-tiny-qwen3-1")
+    outcome, endpoint = place.generate(commits, fails(401), attempt=3)
+    assert outcome.endings("ask") == ["failure"]
+    assert len(endpoint.requests) == 2, "where nothing was left, all is asked"
 
 
 def answers_for_the_norm() -> Act:
