@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from metainfer.errors import InputError
 from metainfer.forge.protocol import Forge
 from metainfer.forge.setup import create_local_forge, open_forge
 from metainfer.generate.regenerate import differences, regenerate
@@ -151,8 +152,12 @@ def test_the_transcript_makes_the_faster_engine_again(work: Path, faster: RunRes
     assert differences(engine, regenerate(engine, work / "ckb")) == []
     transcript = faster.run_folder / "transcript.jsonl"
     said = transcript.read_text()
-    transcript.write_text(said.replace('"role":"optimiser"', '"role":"implementer"'))
-    with pytest.raises(Exception, match="no answer of the optimiser"):
+    turns = [json.loads(line) for line in said.splitlines()]
+    for turn in turns:
+        if turn["purpose"]["role"] == "optimiser":
+            turn["purpose"]["role"] = "implementer"
+    transcript.write_text("".join(json.dumps(turn) + "\n" for turn in turns))
+    with pytest.raises(InputError, match=r"transcript\.jsonl: holds no answer of the optimiser"):
         replay(faster.run_folder, ENGINE, work / "ckb")
     transcript.write_text(said)
 
