@@ -131,7 +131,7 @@ def test_a_second_run_finds_nothing_to_do(scratch: Path, first: RunResult) -> No
 def test_knowledge_that_was_left_behind_is_no_success(scratch: Path, first: RunResult, tmp_path: Path) -> None:
     result = run_here(scratch, "tiny-qwen3", proposals=[a_failure_mode(tmp_path)])
     assert result.status == "unchanged"
-    assert "the knowledge was not proposed" in result.reason
+    assert "the knowledge was not proposed" in result.message
     assert exit_code(result) is ExitCode.CONFLICT
 
 
